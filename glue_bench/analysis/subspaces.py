@@ -20,6 +20,7 @@ that R and s_m follow from Q and the eigenvalues alone. Of a participation ratio
 a table of independent normal numbers of the same shape, of rho the permutations of the dimensions.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +65,16 @@ class Spectrum(NamedTuple):
         return self.directions[:, : leading(self.variances)]
 
 
+@dataclass(frozen=True)
+class Rotations:
+    """What R, s_m, |cos| and the median angle are of random rotations of the positions."""
+
+    overlaps: list[float]
+    curves: list[Values]
+    cosines: list[float]
+    median_angles: list[float]
+
+
 def measure_subspaces(subject: Subject) -> Measured:
     """Measure R, |cos| and principal angles of the two tables, and the matrix of s_m.
 
@@ -74,44 +85,60 @@ def measure_subspaces(subject: Subject) -> Measured:
     subject.sum.check(shared=True)
     words = float64(subject.sum.words)
     positions = float64(subject.sum.positions)
-    width = words.shape[1]
     of_words = spectrum(words)
     of_positions = spectrum(positions)
     chosen = np.linspace(0, len(words) - 1, min(len(words), PAIRED_WORDS)).astype(int)
     unit_words = unit(words[chosen])
     unit_positions = unit(positions)
-    overlaps = []
-    curves = []
-    cosines = []
-    medians = []
-    generator = np.random.default_rng([SEED, width])
-    for draw in range(ROTATIONS):
-        rotation = ortho_group.rvs(width, random_state=generator)
-        overlaps.append(overlap(of_words.variances, of_positions.variances, np.square(rotation)))
-        curves.append(curve(of_positions.variances, np.square(rotation)))
-        rotated_words = unit_words @ rotation.astype(np.float32)
-        cosines.append(np.abs(rotated_words @ unit_positions.T).mean())
-        if draw < DRAWS:
-            corner = rotation[: of_words.leading.shape[1], : of_positions.leading.shape[1]]
-            medians.append(_median_angle(corner))
+    chance = _rotate(of_words, of_positions, unit_words, unit_positions)
     squared_cosines = np.square(of_words.directions.T @ of_positions.directions)
     ratio = overlap(of_words.variances, of_positions.variances, squared_cosines)
     cosine = np.abs(unit_words @ unit_positions.T).mean()
     norm_ratio = np.square(positions).sum() / len(positions) / of_words.variances.sum()
     rows = [
-        row("subspaces.overlap", ratio, chance=middle_band(overlaps)),
-        row("subspaces.mean_abs_cosine", cosine, chance=middle_band(cosines)),
+        row("subspaces.overlap", ratio, chance=middle_band(chance.overlaps)),
+        row("subspaces.mean_abs_cosine", cosine, chance=middle_band(chance.cosines)),
         row("subspaces.norm_ratio", np.sqrt(norm_ratio)),
     ]
-    rows += _angle_rows(of_words.leading, of_positions.leading, prediction_band(medians))
-    low, high = np.quantile(curves, TAILS, axis=0)
+    median_band = prediction_band(chance.median_angles)
+    rows += _angle_rows(of_words.leading, of_positions.leading, median_band)
+    low, high = np.quantile(chance.curves, TAILS, axis=0)
     share = {
-        "m": np.arange(1, width + 1),
+        "m": np.arange(1, words.shape[1] + 1),
         "share": curve(of_positions.variances, squared_cosines),
         "low": low,
         "high": high,
     }
     return Measured(rows, {"subspace_curve": pd.DataFrame(share)})
+
+
+def _rotate(
+    words: Spectrum, positions: Spectrum, unit_words: Table, unit_positions: Table
+) -> Rotations:
+    """Rotate the positions at random.
+
+    Args:
+        words: The spectrum of the words.
+        positions: The spectrum of the positions.
+        unit_words: Rows of length 1 of some words, for |cos|.
+        unit_positions: Rows of length 1 of the positions.
+    """
+    width = len(words.variances)
+    word_dimensions = words.leading.shape[1]
+    position_dimensions = positions.leading.shape[1]
+    generator = np.random.default_rng([SEED, width])
+    chance = Rotations([], [], [], [])
+    for draw in range(ROTATIONS):
+        rotation = ortho_group.rvs(width, random_state=generator)
+        squares = np.square(rotation)
+        chance.overlaps.append(overlap(words.variances, positions.variances, squares))
+        chance.curves.append(curve(positions.variances, squares))
+        rotated_words = unit_words @ rotation.astype(np.float32)
+        chance.cosines.append(np.abs(rotated_words @ unit_positions.T).mean())
+        if draw < DRAWS:
+            corner = rotation[:word_dimensions, :position_dimensions]
+            chance.median_angles.append(_median_angle(corner))
+    return chance
 
 
 def overlap(words: Values, positions: Values, squared_cosines: Squared) -> float:

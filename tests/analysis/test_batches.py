@@ -1,4 +1,4 @@
-"""Measures of more text than goes through at once: every batch counts, beside a computation of all at once."""
+"""Measures of more text than goes through at once: every batch counts."""
 
 from itertools import chain
 from types import SimpleNamespace
@@ -42,7 +42,7 @@ def rows_by_name(measured) -> dict:
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
-    """transformers' BERT with eager attention, and the same checkpoint as a subject that reads many sequences."""
+    """transformers' BERT with eager attention, and its checkpoint as a subject."""
     folder = tmp_path_factory.mktemp("bert")
     tokenizer = train_tokenizer(SENTENCES, 150)
     sizes = {
@@ -165,11 +165,25 @@ def test_bands_of_chance_come_of_draws_that_differ(monkeypatch):
 
 @torch.no_grad()
 def test_the_shares_of_permuted_positions_are_those_of_another_order():
-    """Word to word stays as it is but for the total; what positions make of their neighbours does not."""
+    """What positions make of their neighbours changes."""
     rows = rows_by_name(terms.measure_terms(subject_of("add")))
     share_of_own_order = rows["terms.share.position_position", 1].value
     permuted = rows["terms.share_permuted.position_position", 1].value
     assert permuted != pytest.approx(share_of_own_order, abs=1e-6)
+
+
+def logits_with_attention(head: EncoderForMaskedLM, attention: torch.Tensor) -> torch.Tensor:
+    """Compute the logits for MANY with another attention in the first block."""
+    model = head.base
+    first, second = model.blocks
+    hidden = model.hidden_states(MANY)[0]
+    values = first.attention.project(hidden)[2].transpose(1, 2)
+    mixed = first.attention.out((attention @ values).transpose(1, 2).flatten(2))
+    middle = first.attention_norm(hidden + mixed)
+    after_first = first.norm(middle + first.feed_forward(middle))
+    bias = model.variant(MANY, 0 * MANY).biases()[0]
+    changes = BlockScores(bias, None, None, all_queries=False)
+    return head.predict(second(after_first, changes))
 
 
 @pytest.mark.parametrize("variant", ["add", "add-relative"])
@@ -180,28 +194,16 @@ def test_the_rise_of_the_loss_is_that_without_the_term(variant):
     rows = [MaskedRow(ids, 0 * ids, ids) for ids in MANY.numpy()]
     text = SimpleNamespace(probes=[SimpleNamespace(masked=row) for row in rows])
     table = input_sum(head.base, POSITIONS)
-    given = {
-        "model": head.base,
-        "sum": table,
-        "tokens": MANY,
-        "head_and_text": lambda _: (head, text),
-    }
-    measured = rows_by_name(term_effects.measure_effect(SimpleNamespace(**given)))
+    subject = SimpleNamespace(
+        model=head.base, sum=table, tokens=MANY, head_and_text=lambda _: (head, text)
+    )
+    measured = rows_by_name(term_effects.measure_effect(subject))
     parts = terms.terms_of_input(head.base, table, MANY)
     before = cross_entropy(head(MANY).logits.flatten(0, 1), MANY.flatten()).item()
-    block = head.base.blocks[0]
     for term in FOUR:
-        without = terms.sum_of(
-            {name: part for name, part in parts.items() if name != term}
-        ).softmax(-1)
-        entering = head.base.hidden_states(MANY)[0]
-        value = block.attention.project(entering)[2].transpose(1, 2)
-        mixed = block.attention.out((without @ value).transpose(1, 2).flatten(2))
-        middle = block.attention_norm(entering + mixed)
-        after = block.norm(middle + block.feed_forward(middle))
-        bias = head.base.variant(MANY, 0 * MANY).biases()[0]
-        changes = BlockScores(bias, None, None, all_queries=False)
-        logits = head.predict(head.base.blocks[1](after, changes))
+        remaining = dict(parts)
+        del remaining[term]
+        logits = logits_with_attention(head, terms.sum_of(remaining).softmax(-1))
         rise = cross_entropy(logits.flatten(0, 1), MANY.flatten()).item() - before
         assert measured[f"terms.loss_rise.{term}", 1].value == pytest.approx(rise, abs=1e-3), term
 
@@ -231,7 +233,7 @@ def test_scores_of_positions_with_projections_for_each_block_are_those_of_the_fi
 )
 @torch.no_grad()
 def test_queries_and_keys_of_added_positions_are_those_of_every_kind_of_encoder(sizes):
-    """But for a factor for each row, which LayerNorms divide by: what is left of x when its words are taken away."""
+    """But for a factor for each row, by which LayerNorms divide."""
     model = random_model(EncoderModel, encoder_config("add", **sizes))
     subject = SimpleNamespace(model=model, sum=input_sum(model, POSITIONS))
     rows = model.variant.positions.weight - model.variant.positions.weight.mean(0)

@@ -1,4 +1,7 @@
-"""Intervals and bands cover what they say; of fresh weights each measure lies in its band in 90 to 99% of draws."""
+"""Intervals and bands cover what they state.
+
+With fresh weights each measure lies in its band in 90 to 99% of draws.
+"""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -8,7 +11,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from glue_bench.analysis import positions, probes, subspaces, terms
+from glue_bench.analysis import layers, positions, probes, subspaces, terms
 from glue_bench.analysis.chance import Row, Sums, middle_band, prediction_band, share_band
 from glue_bench.analysis.hooks import input_sum
 from glue_bench.analysis.layers import parts_of
@@ -18,134 +21,152 @@ from glue_bench.testing import encoder_config
 
 SIMULATIONS = 200
 SIZES = {"vocab_size": 400, "max_position_embeddings": 40, "hidden_size": 48, "pad_token_id": None}
+Trial = Callable[[np.random.Generator], bool]
+"""Draws a sample, and tells whether its interval or band holds the value that it should."""
 
 
-def inside(bounds: tuple[float, float], value: float) -> bool:
+def is_inside(bounds: tuple[float, float], value: float) -> bool:
     return bounds[0] <= value <= bounds[1]
 
 
-def shares(share: float, sequences: int) -> Callable[[np.random.Generator], bool]:
-    """Whether the interval of a share holds it, of few sequences with four trials each."""
-    trials = np.full(sequences, 4.0)
-    return lambda draw: inside(
-        Sums(draw.binomial(4, share, sequences), trials).share_interval, share
-    )
+def interval_holds_the_mean(draw: np.random.Generator) -> bool:
+    sums = Sums(draw.normal(1, 1, 8), np.ones(8))
+    return is_inside(sums.interval, 1)
 
 
-def one_more(draw: np.random.Generator) -> bool:
-    band = share_band(draw.binomial(400, 0.995, 5) / 400, trials=400, examples=2_000)
-    return inside(band, draw.binomial(2_000, 0.995) / 2_000)
+def band_holds_another_draw(draw: np.random.Generator) -> bool:
+    return is_inside(prediction_band(draw.standard_normal(3)), draw.standard_normal())
 
 
-COVERAGE = {
-    "prediction_band": (
-        lambda draw: inside(prediction_band(draw.standard_normal(3)), draw.standard_normal()),
-        8_000,
-        0.943,
-        0.957,
-    ),
-    "interval": (
-        lambda draw: inside(Sums(draw.normal(1, 1, 8), np.ones(8)).interval, 1),
-        1_000,
-        0.935,
-        0.965,
-    ),
-    **{
-        f"{share}, {n}": (shares(share, n), 400, 0.93, 1)
-        for share in (0.5, 0.8, 0.95, 0.99, 1.0)
-        for n in (8, 16)
-    },
-    "share_band": (one_more, 200, 0.94, 1),
-}
+def band_holds_another_share(draw: np.random.Generator) -> bool:
+    shares = draw.binomial(400, 0.995, 5) / 400
+    band = share_band(shares, trials=400, examples=2_000)
+    return is_inside(band, draw.binomial(2_000, 0.995) / 2_000)
 
 
-@pytest.mark.parametrize("name", COVERAGE)
-def test_intervals_and_bands_cover_what_they_say(name):
-    covers, times, low, high = COVERAGE[name]
+@pytest.mark.parametrize(
+    ("trial", "times", "low", "high"),
+    [
+        (band_holds_another_draw, 8_000, 0.943, 0.957),
+        (interval_holds_the_mean, 1_000, 0.935, 0.965),
+        (band_holds_another_share, 200, 0.94, 1),
+    ],
+)
+def test_intervals_and_bands_cover_what_they_state(trial: Trial, times, low, high):
     generator = np.random.default_rng(0)
-    assert low < np.mean([covers(generator) for _ in range(times)]) <= high
+    coverage = np.mean([trial(generator) for _ in range(times)])
+    assert low < coverage <= high
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.95, 0.99, 1.0])
+@pytest.mark.parametrize("sequences", [8, 16])
+def test_the_interval_of_a_share_covers_it(share, sequences):
+    """There are few sequences with four trials each."""
+    trials = np.full(sequences, 4.0)
+    generator = np.random.default_rng(0)
+    hits = 0
+    for _ in range(400):
+        sums = Sums(generator.binomial(4, share, sequences), trials)
+        hits += is_inside(sums.share_interval, share)
+    assert 0.93 < hits / 400 <= 1
 
 
 def test_an_interval_needs_two_sequences():
-    one = Sums(np.array([0.0, 3.0]), np.array([0.0, 4.0]))
-    assert np.isnan([one.standard_error, *one.interval, *one.share_interval]).all()
-    assert Sums(np.zeros(8), np.full(8, 4.0)).share_interval == (
-        0,
-        pytest.approx(1 - 0.025 ** (1 / 8)),
-    )
-    assert Sums(np.full(8, 2.0), np.full(8, 4.0)).share_interval == (
-        0.5,
-        0.5,
-    )  # ties, as without positions
+    sums = Sums(np.array([0.0, 3.0]), np.array([0.0, 4.0]))
+    assert np.isnan([sums.standard_error, *sums.interval, *sums.share_interval]).all()
+
+
+def test_the_interval_of_no_hit_is_that_of_a_trial_for_each_sequence():
+    low, high = Sums(np.zeros(8), np.full(8, 4.0)).share_interval
+    assert low == 0
+    assert high == pytest.approx(1 - 0.025 ** (1 / 8))
+
+
+def test_ties_alone_have_no_spread():
+    """As in an encoder without positions."""
+    assert Sums(np.full(8, 2.0), np.full(8, 4.0)).share_interval == (0.5, 0.5)
 
 
 def test_a_standard_error_is_that_of_a_ratio():
-    """Of sequences of several sizes: the spread of the ratio itself when sequences are drawn anew."""
+    """It is the spread of the ratio when sequences of several sizes are drawn anew."""
     generator = np.random.default_rng(1)
     counts = generator.integers(1, 9, size=400).astype(float)
     sums = counts * generator.normal(2, 0.5, size=400) + generator.normal(size=400)
-    drawn = generator.integers(400, size=(2000, 400))
-    ratios = sums[drawn].sum(1) / counts[drawn].sum(1)
+    chosen = generator.integers(400, size=(2000, 400))
+    ratios = sums[chosen].sum(1) / counts[chosen].sum(1)
     assert Sums(sums, counts).standard_error == pytest.approx(ratios.std(), rel=0.06)
 
 
-def test_bands_of_samples():
-    """Many draws have their own middle. A share of no miss leaves room: by the exact test 5 misses are no finding."""
+def test_the_middle_of_many_draws():
     assert middle_band(np.linspace(0, 1, 1001)) == pytest.approx((0.025, 0.975))
+
+
+def test_a_share_without_a_miss_leaves_room():
+    """By the exact test 5 misses are no finding."""
     low, high = share_band([1.0] * 5, trials=2_000, examples=10_000)
-    assert (1 - 8 / 10_000) < low <= (1 - 5 / 10_000) < high == 1
-    assert share_band([0.0] * 5, trials=2_000, examples=10_000) == pytest.approx(
-        (1 - high, 1 - low)
-    )
+    assert 1 - 8 / 10_000 < low <= 1 - 5 / 10_000
+    assert high == 1
+    mirrored = share_band([0.0] * 5, trials=2_000, examples=10_000)
+    assert mirrored == pytest.approx((1 - high, 1 - low))
 
 
 @torch.no_grad()
-def of_fresh_weights(seed: int) -> Iterator[Row]:
+def rows_of_fresh_weights(seed: int) -> Iterator[Row]:
+    """Measure an encoder of fresh weights on random tokens."""
     model = fresh(EncoderModel, encoder_config("add", **SIZES), seed).eval()
     ids = torch.randint(400, (16, 40), generator=torch.Generator().manual_seed(seed))
     subject = SimpleNamespace(model=model, sum=input_sum(model, 40), tokens=ids)
-    for room, names in OF_TABLES.items():
-        for name in names:
-            yield from getattr(room, f"measure_{name}")(subject).rows
-    yield from (row for row in terms.measure_terms(subject).rows if row.measure in WITH_TEXT)
+    for measure in MEASURES_OF_TABLES:
+        yield from measure(subject).rows
+    for row in terms.measure_terms(subject).rows:
+        if row.measure in MEASURES_OF_TEXT:
+            yield row
     yield from parts_of(np.random.default_rng(seed).standard_normal((16, 20, 24)))
 
 
-OF_TABLES = {
-    subspaces: ("subspaces", "tables", "dimensions", "correlation"),
-    positions: ("position_rows", "position_scores"),
-    probes: ("decoding",),
+MEASURES_OF_TABLES = [
+    subspaces.measure_subspaces,
+    subspaces.measure_tables,
+    subspaces.measure_dimensions,
+    subspaces.measure_correlation,
+    positions.measure_position_rows,
+    positions.measure_position_scores,
+    probes.measure_decoding,
+]
+MEASURES_OF_TEXT = {
+    "terms.mixed",
+    "terms.mixed_to_words",
+    *(f"terms.share.{term}" for term in terms.NINE),
 }
-WITH_TEXT = {"terms.mixed", "terms.mixed_to_words", *(f"terms.share.{term}" for term in terms.NINE)}
+
+
+@pytest.fixture
+def small_sizes(monkeypatch):
+    """Few pairs and permutations."""
+    for name in ("WORD_PAIRS", "FEWER_WORD_PAIRS", "TEST_PAIRS"):
+        monkeypatch.setattr(probes, name, 400)
+    monkeypatch.setattr(probes, "SUMS", 200)
+    monkeypatch.setattr(positions, "ORDER_PAIRS", 1_000)
+    monkeypatch.setattr(subspaces, "PERMUTATIONS", 1_000)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_sizes")
 def test_bands_hold_what_chance_gives(monkeypatch):
-    for name, small in {
-        "WORD_PAIRS": 400,
-        "FEWER_WORD_PAIRS": 400,
-        "TEST_PAIRS": 400,
-        "SUMS": 200,
-    }.items():
-        monkeypatch.setattr(f"glue_bench.analysis.probes.{name}", small)
-    monkeypatch.setattr("glue_bench.analysis.positions.ORDER_PAIRS", 1_000)
-    monkeypatch.setattr("glue_bench.analysis.subspaces.PERMUTATIONS", 1_000)
-    found: dict[str, list[bool]] = {}
-    with threadpool_limits(
-        1
-    ):  # of matrices this small, several threads spend most of the time waiting for each other
+    outcomes: dict[str, list[bool]] = {}
+    # With matrices this small, several threads spend most of the time waiting for each other.
+    with threadpool_limits(1):
         for seed in range(SIMULATIONS):
-            for room in ("terms", "positions", "layers", "probes", "subspaces"):
-                monkeypatch.setattr(
-                    f"glue_bench.analysis.{room}.SEED", 1_000 + seed
-                )  # baselines are drawn anew, too
-            for one in of_fresh_weights(seed):
-                if one.chance_low < one.chance_high:
-                    found.setdefault(one.measure, []).append(
-                        one.chance_low <= one.value <= one.chance_high
-                    )
-    inside = {name: float(np.mean(each)) for name, each in found.items()}
-    assert inside.keys() > WITH_TEXT
-    # A band of small counts errs on the wide side; subspaces whose dimensions together exceed the width always meet.
+            for module in (terms, positions, layers, probes, subspaces):
+                # Baselines are drawn anew, too.
+                monkeypatch.setattr(module, "SEED", 1_000 + seed)
+            for row in rows_of_fresh_weights(seed):
+                if row.chance_low < row.chance_high:
+                    is_in_band = row.chance_low <= row.value <= row.chance_high
+                    outcomes.setdefault(row.measure, []).append(is_in_band)
+    assert outcomes.keys() > MEASURES_OF_TEXT
+    # A band of small counts errs on the wide side; subspaces whose dimensions together exceed the
+    # width always meet.
     widest = {"decoding.sum.word_accuracy": 1.0, "subspaces.angles.median": 1.0}
-    assert all(0.9 <= share <= widest.get(name, 0.99) for name, share in inside.items()), inside
+    for name, in_band in outcomes.items():
+        assert 0.9 <= np.mean(in_band) <= widest.get(name, 0.99), name

@@ -1,4 +1,4 @@
-"""Measures with options away from the defaults, and a computation beside: swaps, bands, orders, many positions."""
+"""Measures with options away from the defaults, beside another computation."""
 
 from types import SimpleNamespace
 
@@ -59,7 +59,7 @@ def likelihood(model, text, ids: list[int], places: list[int], segments: torch.T
 
 @pytest.mark.parametrize("distance", [1, 2])
 def test_swaps_are_counted_sequence_by_sequence_with_its_segments(text, model, distance):
-    """Each sequence has as many swaps as it has; each original is preferred or not, by the model itself."""
+    """Each original is preferred or not, by the model itself."""
     sums = swap_sums(model, text, distance)
     for index, probe in enumerate(text.probes):
         ids = probe.ids.tolist()
@@ -72,7 +72,8 @@ def test_swaps_are_counted_sequence_by_sequence_with_its_segments(text, model, d
             as_written = likelihood(model, text, ids, [*range(a, b), *range(c, d)], segments)
             places = [*range(a, a + d - c), *range(d - b + a, d)]
             preferred += as_written > likelihood(model, text, swapped, places, segments)
-        assert (sums.sums[index], sums.counts[index]) == (preferred, len(chosen)), index
+        assert sums.sums[index] == preferred, index
+        assert sums.counts[index] == len(chosen), index
 
 
 def test_equal_sequences_have_swaps_of_their_own(text):
@@ -106,7 +107,8 @@ def test_intervals_of_shares_stay_between_0_and_1_and_those_of_rises_are_student
     subject = SimpleNamespace(model=model.base, positions=16, head_and_text=lambda _: (model, text))
     rows = {row.measure: row for row in word_order.measure_order(subject).rows}
     sums = order_sums(model, text, 16)
-    swap, rise = rows["order.swap.1"], rows["order.shuffle.1"]
+    swap = rows["order.swap.1"]
+    rise = rows["order.shuffle.1"]
     assert (swap.low, swap.high) == pytest.approx(sums["swap_1"].share_interval)
     assert (swap.chance_low, swap.chance_high) == (0.5, 0.5)
     assert (rise.low, rise.high) == pytest.approx(sums["shuffle_1"].interval)
@@ -114,7 +116,9 @@ def test_intervals_of_shares_stay_between_0_and_1_and_those_of_rises_are_student
 
 
 def short_text(tokenizer, rows: list[list[int]]) -> HeldOut:
-    framed = [[tokenizer.cls_token_id, *row, tokenizer.sep_token_id] for row in rows]
+    framed = []
+    for row in rows:
+        framed.append([tokenizer.cls_token_id, *row, tokenizer.sep_token_id])
     offsets = np.cumsum([0, *map(len, framed)])
     return HeldOut(PackedText(np.concatenate(framed).astype(np.int32), offsets), tokenizer)
 
@@ -123,16 +127,14 @@ def test_of_originals_that_are_all_preferred_the_interval_is_that_of_a_share(tex
     """Their spread is 0, and yet so few of them do not prove that it is always so."""
     generator = np.random.default_rng(0)
     rows = generator.integers(5, len(text.tokenizer), size=(60, 4)).tolist()
-    drawn = short_text(text.tokenizer, rows)
-    sums = swap_sums(model, drawn, 1)
+    sums = swap_sums(model, short_text(text.tokenizer, rows), 1)
     is_won = (sums.sums == sums.counts) & (sums.counts > 0)
-    won = short_text(
-        text.tokenizer, [row for row, won_all in zip(rows, is_won, strict=True) if won_all]
-    )
+    won = short_text(text.tokenizer, [rows[index] for index in np.flatnonzero(is_won)])
     subject = SimpleNamespace(model=model.base, positions=16, head_and_text=lambda _: (model, won))
     measured = {row.measure: row for row in word_order.measure_order(subject).rows}
     swap = measured["order.swap.1"]
-    assert (swap.n, swap.value, swap.high) == (is_won.sum(), 1.0, 1.0)
+    assert swap.n == is_won.sum()
+    assert swap.value == swap.high == 1.0
     assert swap.low == pytest.approx(0.025 ** (1 / swap.n))
 
 
@@ -140,14 +142,11 @@ def test_of_originals_that_are_all_preferred_the_interval_is_that_of_a_share(tex
 
 
 def test_the_band_of_the_error_of_positions_comes_of_tables_that_differ(monkeypatch):
-    for name, size in {
-        "WORD_PAIRS": 200,
-        "FEWER_WORD_PAIRS": 100,
-        "TEST_PAIRS": 200,
-        "SUMS": 100,
-        "DRAWS": 3,
-    }.items():
-        monkeypatch.setattr(probes, name, size)
+    monkeypatch.setattr(probes, "WORD_PAIRS", 200)
+    monkeypatch.setattr(probes, "FEWER_WORD_PAIRS", 100)
+    monkeypatch.setattr(probes, "TEST_PAIRS", 200)
+    monkeypatch.setattr(probes, "SUMS", 100)
+    monkeypatch.setattr(probes, "DRAWS", 3)
     subject = SimpleNamespace(sum=table_of(), model=SimpleNamespace(norm=torch.nn.Identity()))
     measured = {row.measure: row for row in probes.measure_decoding(subject).rows}
     for name in ("position_mae", "position_accuracy", "word_accuracy"):
@@ -156,13 +155,13 @@ def test_the_band_of_the_error_of_positions_comes_of_tables_that_differ(monkeypa
 
 
 def test_attention_in_random_order_is_that_of_tokens_that_all_change_places():
-    """Who looks at himself does so in every order."""
+    """A token that attends to itself does so in every order."""
     attention = np.pad(np.eye(12)[None], ((0, 0), (1, 1), (1, 1)), constant_values=0.0)
     attention[:, 0, 0] = attention[:, -1, -1] = 1.0
     measured = positions.measure_attention(SimpleNamespace(deep=([], [attention])))
     for row in measured.rows:
         expected = 0.0 if row.measure.endswith("right") else 1.0
-        assert (row.value, row.chance_low, row.chance_high) == (expected,) * 3, row.measure
+        assert row.value == row.chance_low == row.chance_high == expected, row.measure
 
 
 @torch.no_grad()
@@ -175,50 +174,58 @@ def test_scores_of_more_positions_than_are_measured_are_those_of_the_first(monke
     scores = model.variant(zeros, zeros).bias[0].double().numpy()
     rows = {row.measure: row.value for row in positions.measure_position_scores(subject).rows}
     for measure in (positions.toeplitz, positions.locality, positions.symmetric):
+        name = measure.__name__
         expected = np.mean([measure(of_head) for of_head in scores])
-        assert rows[f"positions.scores.{measure.__name__}"] == pytest.approx(expected, rel=1e-4), (
-            measure.__name__
-        )
+        assert rows[f"positions.scores.{name}"] == pytest.approx(expected, rel=1e-4), name
 
 
 def table_of(words: int = 90, places: int = 20, width: int = 12) -> InputSum:
     generator = torch.Generator().manual_seed(0)
-    rows = [torch.randn(count, width, generator=generator) for count in (words, places)]
+    word_rows = torch.randn(words, width, generator=generator)
+    place_rows = torch.randn(places, width, generator=generator)
     return InputSum(
-        *(part - part.mean(0) for part in rows), torch.randn(width, generator=generator)
+        words=word_rows - word_rows.mean(0),
+        positions=place_rows - place_rows.mean(0),
+        mean=torch.randn(width, generator=generator),
     )
 
 
-@pytest.mark.parametrize(("of_words", "of_places"), [(3, 7), (7, 3), (5, 5)])
-def test_angles_are_those_of_the_leading_directions_of_each_table(of_words, of_places):
-    """Of tables with an unequal number of them: by the singular values of the product of both bases."""
+def planted_table(rows: int, directions: int, generator: np.random.Generator) -> np.ndarray:
+    """Draw centred rows in a subspace of so many directions."""
+    coordinates = generator.standard_normal((rows, directions))
+    table = coordinates @ generator.standard_normal((directions, 12))
+    return table - table.mean(0)
+
+
+def leading_basis(table: np.ndarray) -> np.ndarray:
+    """Return the directions that hold 95% of the variance, as rows."""
+    _, sizes, directions = np.linalg.svd(table, full_matrices=False)
+    shares = np.cumsum(sizes**2) / np.sum(sizes**2)
+    return directions[: 1 + int(np.sum(shares < 0.95))]
+
+
+@pytest.mark.parametrize(("word_directions", "place_directions"), [(3, 7), (7, 3), (5, 5)])
+def test_angles_are_those_of_the_leading_directions_of_each_table(
+    word_directions, place_directions
+):
+    """By the singular values of the product of both bases."""
     generator = np.random.default_rng(0)
-    tables_by_hand = []
-    for rows, directions in ((90, of_words), (40, of_places)):
-        table = generator.standard_normal((rows, directions)) @ generator.standard_normal(
-            (directions, 12)
-        )
-        tables_by_hand.append(table - table.mean(0))
-    bases = []
-    counts = []
-    for table in tables_by_hand:
-        _, sizes, right = np.linalg.svd(table, full_matrices=False)
-        held = np.cumsum(sizes**2) / np.sum(sizes**2)
-        counts.append(1 + int(np.sum(held < 0.95)))
-        bases.append(right[: counts[-1]])
-    cosines = np.linalg.svd(bases[0] @ bases[1].T, compute_uv=False).clip(max=1)
-    expected = np.degrees(np.arccos(cosines))
-    parts = [torch.from_numpy(table).float() for table in tables_by_hand]
-    subject = SimpleNamespace(sum=InputSum(*parts, torch.zeros(12)))
-    rows_of_angles = {
-        row.measure.rpartition(".")[2]: row.value
-        for row in subspaces.measure_subspaces(subject).rows
-    }
-    assert (rows_of_angles["words_dimensions"], rows_of_angles["positions_dimensions"]) == tuple(
-        counts
+    words = planted_table(90, word_directions, generator)
+    places = planted_table(40, place_directions, generator)
+    word_basis = leading_basis(words)
+    place_basis = leading_basis(places)
+    cosines = np.linalg.svd(word_basis @ place_basis.T, compute_uv=False).clip(max=1)
+    by_hand = np.degrees(np.arccos(cosines))
+    table = InputSum(
+        torch.from_numpy(words).float(), torch.from_numpy(places).float(), torch.zeros(12)
     )
-    assert rows_of_angles["median"] == pytest.approx(np.median(expected), abs=0.1)
-    assert rows_of_angles["largest"] == pytest.approx(expected.max(), abs=0.1)
+    values = {}
+    for row in subspaces.measure_subspaces(SimpleNamespace(sum=table)).rows:
+        values[row.measure.rpartition(".")[2]] = row.value
+    assert values["words_dimensions"] == len(word_basis)
+    assert values["positions_dimensions"] == len(place_basis)
+    assert values["median"] == pytest.approx(np.median(by_hand), abs=0.1)
+    assert values["largest"] == pytest.approx(by_hand.max(), abs=0.1)
 
 
 def test_words_are_looked_for_among_what_the_norm_makes_of_them():
@@ -232,12 +239,13 @@ def test_words_are_looked_for_among_what_the_norm_makes_of_them():
 
 def test_random_positions_are_others_at_every_draw_and_as_long_as_those_of_the_table():
     table = table_of()
-    drawn = [probes.with_random_positions(table, draw).positions for draw in range(3)]
-    assert not torch.allclose(drawn[0], drawn[1])
-    assert not torch.allclose(drawn[1], drawn[2])
-    for rows in drawn:
-        lengths = (rows - rows.mean(0)).norm(dim=1).mean()
-        assert float(lengths) == pytest.approx(float(table.positions.norm(dim=1).mean()), rel=0.1)
+    draws = [probes.with_random_positions(table, draw).positions for draw in range(3)]
+    assert not torch.allclose(draws[0], draws[1])
+    assert not torch.allclose(draws[1], draws[2])
+    length = float(table.positions.norm(dim=1).mean())
+    for rows in draws:
+        mean_length = (rows - rows.mean(0)).norm(dim=1).mean()
+        assert float(mean_length) == pytest.approx(length, rel=0.1)
 
 
 @pytest.mark.parametrize("words", [40, 90])
@@ -259,7 +267,10 @@ def test_collisions_are_of_different_words(words, monkeypatch):
 
 @torch.no_grad()
 def test_equal_sequences_are_shuffled_each_in_an_order_of_its_own():
-    """Rows of the first shuffle, of which a masked token or two may differ in any case, agree in few places."""
+    """Rows of the first shuffle agree in few places.
+
+    A masked token or two may differ in any case.
+    """
     tokenizer = train_tokenizer(SENTENCES, 150)
     row = [tokenizer.cls_token_id, *range(40, 58), tokenizer.sep_token_id]
     packed = PackedText(np.array(row * 6, dtype=np.int32), np.arange(7) * len(row))
@@ -272,4 +283,4 @@ def test_equal_sequences_are_shuffled_each_in_an_order_of_its_own():
     assert shuffled.shape == (6, len(row))
     for number in range(1, 6):
         agreed = int((shuffled[0] == shuffled[number]).sum())
-        assert agreed < len(row) - 6, f"row {other} agrees in {agreed} places"
+        assert agreed < len(row) - 6, f"row {number} agrees in {agreed} places"

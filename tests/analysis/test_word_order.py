@@ -38,14 +38,14 @@ def tokenizer():
     return train_tokenizer(SENTENCES, 80)
 
 
-def packed(tokenizer, texts) -> PackedText:
-    """A sequence for each text, a tuple of sentences with separators between them."""
-    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+def pack(tokenizer, texts) -> PackedText:
+    """Make a sequence of each text, a tuple of sentences with separators between them."""
     sequences = []
     for sentences in texts:
-        ids = [cls]
+        ids = [tokenizer.cls_token_id]
         for encoded in tokenizer(list(sentences), add_special_tokens=False)["input_ids"]:
-            ids += [*encoded[: POSITIONS // len(sentences) - 2], sep]
+            ids += encoded[: POSITIONS // len(sentences) - 2]
+            ids.append(tokenizer.sep_token_id)
         sequences.append(np.array(ids, dtype=np.int32))
     return PackedText(np.concatenate(sequences), np.cumsum([0, *map(len, sequences)]))
 
@@ -53,8 +53,9 @@ def packed(tokenizer, texts) -> PackedText:
 @pytest.fixture(scope="module")
 def text(tokenizer) -> HeldOut:
     """Eight sequences: four of a sentence, four of two."""
-    texts = [*((one,) for one in SENTENCES[:4]), *zip(SENTENCES[4:8], SENTENCES[8:12], strict=True)]
-    return HeldOut(packed(tokenizer, texts), tokenizer)
+    singles = [(sentence,) for sentence in SENTENCES[:4]]
+    pairs = list(zip(SENTENCES[4:8], SENTENCES[8:12], strict=True))
+    return HeldOut(pack(tokenizer, singles + pairs), tokenizer)
 
 
 def model_of(variant: str, tokenizer) -> EncoderForMaskedLM:
@@ -62,149 +63,229 @@ def model_of(variant: str, tokenizer) -> EncoderForMaskedLM:
     return random_model(EncoderForMaskedLM, config)
 
 
-def knows_pairs(table: np.ndarray) -> SimpleNamespace:
-    """A model whose prediction follows from the token before alone: `table` (vocabulary, vocabulary) of logits."""
+def model_of_pairs(table: np.ndarray) -> SimpleNamespace:
+    """Make a model whose prediction follows from the token before alone.
+
+    `table` (vocabulary, vocabulary) has its logits.
+    """
+    logits = torch.from_numpy(table)
     base = SimpleNamespace(hidden_states=lambda ids, *_, **__: [ids.roll(1, 1)[..., None]])
-    logits, device = torch.from_numpy(table), torch.device("cpu")
-    return SimpleNamespace(base=base, device=device, predict=lambda states: logits[states[:, 0]])
-
-
-def test_without_positions_the_swap_test_is_exactly_chance_and_no_order_matters(tokenizer, text):
-    measured = order_sums(model_of("none", tokenizer), text, POSITIONS)
-    for name in SWAPS:
-        assert measured[name].n > 5
-        assert (measured[name].sums == measured[name].counts / 2).all()
-    assert all(np.abs(measured[name].sums).max() < 1e-4 for name in (*RISES, *STARTS))
-
-
-def test_with_positions_order_matters_and_equal_calls_give_equal_bits(tokenizer, text, monkeypatch):
-    model = model_of("add", tokenizer)
-    measured, again = (order_sums(model, text, POSITIONS) for _ in range(2))
-    assert list(measured) == ["validation_loss", *SWAPS, *RISES, *STARTS]
-    assert (
-        sum((measured[name].sums % 1 > 0).sum() for name in SWAPS) <= 1
-    )  # ties, of more than a hundred swaps
-    assert all(np.abs(measured[name].sums).min() > 1e-3 for name in (*RISES, *STARTS))
-    assert all((sums.sums == again[name].sums).all() for name, sums in measured.items())
-    monkeypatch.setattr(word_order, "VALIDATION_SEED", 2)
-    monkeypatch.setattr(held_out, "VALIDATION_SEED", 2)
-    other = order_sums(model, replace(text), POSITIONS, [])
-    assert all(
-        other[name].value != measured[name].value for name in ("validation_loss", "shuffle_1")
+    return SimpleNamespace(
+        base=base, device=torch.device("cpu"), predict=lambda states: logits[states[:, 0]]
     )
 
 
+def test_without_positions_the_swap_test_is_exactly_chance_and_no_order_matters(tokenizer, text):
+    measures = order_sums(model_of("none", tokenizer), text, POSITIONS)
+    for name in SWAPS:
+        sums = measures[name]
+        assert sums.n > 5, name
+        assert (sums.sums == sums.counts / 2).all(), name
+    for name in (*RISES, *STARTS):
+        assert np.abs(measures[name].sums).max() < 1e-4, name
+
+
+@pytest.fixture(scope="module")
+def add_model(tokenizer):
+    return model_of("add", tokenizer)
+
+
+@pytest.fixture(scope="module")
+def add_measures(add_model, text):
+    return order_sums(add_model, text, POSITIONS)
+
+
+def test_with_positions_order_matters(add_measures):
+    assert list(add_measures) == ["validation_loss", *SWAPS, *RISES, *STARTS]
+    for name in (*RISES, *STARTS):
+        assert np.abs(add_measures[name].sums).min() > 1e-3, name
+
+
+def test_with_positions_hardly_any_swap_is_a_tie(add_measures):
+    """There are more than a hundred swaps."""
+    ties = [(add_measures[name].sums % 1 > 0).sum() for name in SWAPS]
+    assert sum(ties) <= 1
+
+
+def test_equal_calls_give_equal_bits(add_model, add_measures, text):
+    second = order_sums(add_model, text, POSITIONS)
+    for name, sums in add_measures.items():
+        assert (sums.sums == second[name].sums).all(), name
+
+
+@pytest.mark.parametrize("name", ["validation_loss", "shuffle_1"])
+def test_other_draws_give_other_values(add_model, add_measures, text, monkeypatch, name):
+    monkeypatch.setattr(word_order, "VALIDATION_SEED", 2)
+    monkeypatch.setattr(held_out, "VALIDATION_SEED", 2)
+    other_draws = order_sums(add_model, replace(text), POSITIONS, [])
+    assert other_draws[name].value != add_measures[name].value
+
+
 @pytest.mark.parametrize("variant", ["alibi", "rotary", "shaw", "diet-rel", "disentangled"])
-def test_what_knows_distances_alone_does_not_feel_a_moved_start(variant, tokenizer, text):
-    found = order_sums(model_of(variant, tokenizer), text, POSITIONS, [])
-    assert not any(found[name].sums.any() for name in STARTS)
+def test_an_encoder_of_distances_alone_does_not_feel_a_moved_start(variant, tokenizer, text):
+    measures = order_sums(model_of(variant, tokenizer), text, POSITIONS, [])
+    for name in STARTS:
+        assert not measures[name].sums.any(), name
 
 
-def test_a_moved_start_reads_all_texts_at_one_length_and_what_a_text_lacks_is_left_out(
-    tokenizer, text
-):
-    model, lengths = model_of("add", tokenizer), []
-    model.base.variant.register_forward_pre_hook(lambda _, given: lengths.append(given[0].shape[1]))
-    found = order_sums(model, text, POSITIONS, [])
-    assert found["start_8"].counts.tolist() == found["start_16"].counts.tolist()
+def test_a_moved_start_reads_all_texts_at_one_length(tokenizer, text):
+    model = model_of("add", tokenizer)
+    lengths = []
+    model.base.variant.register_forward_pre_hook(
+        lambda _, inputs: lengths.append(inputs[0].shape[1])
+    )
+    measures = order_sums(model, text, POSITIONS, [])
+    assert measures["start_8"].counts.tolist() == measures["start_16"].counts.tolist()
     assert max(lengths[-2:]) + 16 <= POSITIONS
-    assert not set(STARTS) & order_sums(model, text, 31, []).keys()
-    short = HeldOut(
-        packed(tokenizer, [("Yes",), ("No",)]), tokenizer
-    )  # which has no two such words to swap
-    assert list(order_sums(model, short, 16)) == ["validation_loss", *RISES]
+
+
+def test_starts_are_left_out_where_there_are_too_few_positions(add_model, text):
+    assert not set(STARTS) & order_sums(add_model, text, 31, []).keys()
+
+
+def test_swaps_are_left_out_where_no_two_words_can_change_places(add_model, tokenizer):
+    short = HeldOut(pack(tokenizer, [("Yes",), ("No",)]), tokenizer)
+    assert list(order_sums(add_model, short, 16)) == ["validation_loss", *RISES]
+
+
+def log_likelihood(log_p: np.ndarray, tokens: list[int], places: list[int]) -> float:
+    """Sum log p of each token given the one before, which stands there as it is.
+
+    Each token is masked on its own.
+    """
+    return sum(log_p[tokens[place - 1], tokens[place]] for place in places)
 
 
 def test_the_swap_test_by_hand(tokenizer, monkeypatch):
     monkeypatch.setattr(word_order, "MAX_TOKENS", 1)  # so few that one swap is made
-    drawn = np.random.default_rng(0).normal(size=(len(tokenizer), len(tokenizer)))
-    one = HeldOut(packed(tokenizer, [(SENTENCES[0],)]), tokenizer)
-    (probe,) = one.probes
-    (((a, b), (c, d)),) = pairs(probe, 2, 0, one)
+    text = HeldOut(pack(tokenizer, [(SENTENCES[0],)]), tokenizer)
+    (probe,) = text.probes
+    ((first, second),) = pairs(probe, 2, 0, text)
+    a, b = first
+    c, d = second
     ids = probe.ids.tolist()
     swapped = ids[:a] + ids[c:d] + ids[b:c] + ids[a:b] + ids[d:]
-    versions = [
-        (ids, [*range(a, b), *range(c, d)]),
-        (swapped, [*range(a, a + d - c), *range(d - b + a, d)]),
-    ]
+    places = [*range(a, b), *range(c, d)]
+    swapped_places = [*range(a, a + d - c), *range(d - b + a, d)]
+    logits = np.random.default_rng(0).normal(size=(len(tokenizer), len(tokenizer)))
     outcomes = set()
-    for table in (drawn, -drawn, drawn.T, -drawn.T):
+    for table in (logits, -logits, logits.T, -logits.T):
         log_p = table - np.log(np.exp(table).sum(1, keepdims=True))
-        # The token before stands there as it is: each token is masked on its own.
-        original, other = (
-            sum(log_p[tokens[k - 1], tokens[k]] for k in places) for tokens, places in versions
-        )
-        outcomes.add(original > other)
-        assert word_order.swap_sums(knows_pairs(table), one, 2).value == float(original > other)
+        as_written = log_likelihood(log_p, ids, places)
+        is_preferred = as_written > log_likelihood(log_p, swapped, swapped_places)
+        outcomes.add(is_preferred)
+        sums = word_order.swap_sums(model_of_pairs(table), text, 2)
+        assert sums.value == float(is_preferred)
     assert outcomes == {True, False}
 
 
 def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
-    sizes = {
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    config = transformers.BertConfig(**sizes, vocab_size=len(tokenizer), initializer_range=0.3)
-    theirs = random_model(transformers.BertForMaskedLM, config)
-    theirs.save_pretrained(tmp_path)
-    masked = [probe.masked for probe in text.probes]
-    ours = held_out.loss_sums(
-        under_head(start := read_checkpoint(str(tmp_path)), start.config).eval(), masked
+    config = transformers.BertConfig(
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        vocab_size=len(tokenizer),
+        initializer_range=0.3,
     )
-    for row, total, count in zip(masked, ours.sums, ours.counts, strict=True):
-        ids, labels = (torch.from_numpy(part)[None] for part in (row.ids, row.labels))
-        assert total == pytest.approx(theirs(ids, labels=labels).loss.item() * count, rel=1e-5)
+    bert = random_model(transformers.BertForMaskedLM, config)
+    bert.save_pretrained(tmp_path)
+    checkpoint = read_checkpoint(str(tmp_path))
+    model = under_head(checkpoint, checkpoint.config).eval()
+    rows = [probe.masked for probe in text.probes]
+    sums = held_out.loss_sums(model, rows)
+    for row, total, count in zip(rows, sums.sums, sums.counts, strict=True):
+        ids = torch.from_numpy(row.ids)[None]
+        labels = torch.from_numpy(row.labels)[None]
+        loss = bert(ids, labels=labels).loss.item()
+        assert total == pytest.approx(loss * count, rel=1e-5)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, None])
-def test_labels_move_with_their_words(n, text):
-    """Where each token went to, its mask and its label went, too; n-grams stay whole, and None reverses words."""
+def reorder(words, n: int | None, index: int):
+    """Put n-grams of words in random order; None reverses the words."""
+    if n is None:
+        return words[::-1]
+    return in_n_grams(words, n, np.random.default_rng([n, index]))
+
+
+@pytest.fixture(params=[1, 2, 3, None])
+def n(request) -> int | None:
+    """The length of n-grams; None stands for words in reverse."""
+    return request.param
+
+
+def places_after(probe, n: int | None, index: int) -> np.ndarray:
+    """Return the place from which each token of a reordered sequence came."""
+    places = np.arange(len(probe.ids))
+    numbered = probe.masked._replace(labels=places)
+    row = reordered(probe._replace(masked=numbered), lambda words: reorder(words, n, index))
+    return row.labels
+
+
+def test_masks_and_labels_move_with_their_words(n, text):
     for index, probe in enumerate(text.probes):
+        row = reordered(probe, lambda words, index=index: reorder(words, n, index))
+        places = places_after(probe, n, index)
+        assert (row.ids == probe.masked.ids[places]).all()
+        assert (row.labels == probe.masked.labels[places]).all()
 
-        def order(words, k=index):
-            return in_n_grams(words, n, np.random.default_rng([n, k])) if n else words[::-1]
 
-        numbered = probe._replace(
-            masked=probe.masked._replace(ids=probe.ids, labels=np.arange(len(probe.ids)))
-        )
-        row, plain = reordered(probe, order), reordered(numbered, order)
-        for part, whole in (
-            (row.ids, probe.masked.ids),
-            (row.labels, probe.masked.labels),
-            (plain.ids, probe.ids),
-        ):
-            assert (part == whole[plain.labels]).all()
-        assert (
-            row.segments == probe.masked.segments
-        ).all()  # words move within a segment, which stays where it is
+def test_words_move_within_a_segment_which_stays_where_it_is(n, text):
+    for index, probe in enumerate(text.probes):
+        row = reordered(probe, lambda words, index=index: reorder(words, n, index))
+        places = places_after(probe, n, index)
+        assert (row.segments == probe.masked.segments).all()
         for words in probe.stretches:
-            places = plain.labels[words[0][0] : words[-1][1]].tolist()
-            assert sorted(places) == list(range(words[0][0], words[-1][1]))
-            assert n or places == [place for word in words[::-1] for place in range(*word)]
-            for gram in (words[k : k + n] for k in range(0, len(words), n)) if n else ():
-                at = places.index(gram[0][0])
-                assert places[at : at + gram[-1][1] - gram[0][0]] == list(
-                    range(gram[0][0], gram[-1][1])
-                )
+            stretch = range(words[0][0], words[-1][1])
+            moved = places[stretch.start : stretch.stop].tolist()
+            assert sorted(moved) == list(stretch)
 
 
-def test_segments_are_those_that_the_model_was_trained_with(tokenizer, monkeypatch):
-    """A part of the sequences are cut into two segments; both kinds are read as pretraining reads them."""
-    plain = packed(tokenizer, list(zip(SENTENCES[:4], SENTENCES[4:8], strict=True)))
-    seps = [
-        np.flatnonzero(plain.ids[a:b] == tokenizer.sep_token_id)
-        for a, b in itertools.pairwise(plain.offsets)
-    ]
-    cuts = np.array([0, seps[1][0] + 1, 0, seps[3][0] + 1])
-    text = HeldOut(replace(plain, cuts=cuts), tokenizer)
-    for probe, cut in zip(text.probes, cuts, strict=True):
-        assert (probe.masked.segments == ((cut > 0) & (np.arange(len(probe.ids)) >= cut))).all()
-        assert all(
-            len(set(probe.masked.segments[slice(words[0][0], words[-1][1])])) == 1
-            for words in probe.stretches
-        )
-    monkeypatch.setattr(held_out, "MAX_TOKENS", len(plain.ids) // 2 + 9)
-    half = replace(text, text=replace(text.text, cuts=np.roll(cuts, 1)))
-    assert [probe.masked.segments.any() for probe in half.probes] == [True, True]
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_n_grams_stay_whole(n, text):
+    for index, probe in enumerate(text.probes):
+        places = places_after(probe, n, index).tolist()
+        for words in probe.stretches:
+            for start in range(0, len(words), n):
+                gram = words[start : start + n]
+                inside = list(range(gram[0][0], gram[-1][1]))
+                place = places.index(inside[0])
+                assert places[place : place + len(inside)] == inside
+
+
+def test_words_in_reverse_by_hand(text):
+    for probe in text.probes:
+        places = places_after(probe, None, 0)
+        for words in probe.stretches:
+            by_hand = []
+            for word in reversed(words):
+                by_hand += range(*word)
+            assert places[words[0][0] : words[-1][1]].tolist() == by_hand
+
+
+@pytest.fixture
+def cut_text(tokenizer) -> HeldOut:
+    """Four sequences, of which the second and the fourth are cut into two segments."""
+    packed = pack(tokenizer, list(zip(SENTENCES[:4], SENTENCES[4:8], strict=True)))
+    first_separators = []
+    for start, stop in itertools.pairwise(packed.offsets):
+        separators = np.flatnonzero(packed.ids[start:stop] == tokenizer.sep_token_id)
+        first_separators.append(separators[0])
+    cuts = np.array([0, first_separators[1] + 1, 0, first_separators[3] + 1])
+    return HeldOut(replace(packed, cuts=cuts), tokenizer)
+
+
+def test_segments_are_those_that_the_model_was_trained_with(cut_text):
+    for probe, cut in zip(cut_text.probes, cut_text.text.cuts, strict=True):
+        segments = probe.masked.segments
+        by_hand = (cut > 0) & (np.arange(len(probe.ids)) >= cut)
+        assert (segments == by_hand).all()
+        for words in probe.stretches:
+            assert len(set(segments[words[0][0] : words[-1][1]])) == 1
+
+
+def test_a_sample_of_a_text_keeps_its_segments(cut_text, monkeypatch):
+    packed = cut_text.text
+    monkeypatch.setattr(held_out, "MAX_TOKENS", len(packed.ids) // 2 + 9)
+    sample = replace(cut_text, text=replace(packed, cuts=np.roll(packed.cuts, 1)))
+    assert [probe.masked.segments.any() for probe in sample.probes] == [True, True]

@@ -1,4 +1,7 @@
-"""One experiment, run once: pretraining, MNLI, RTE from it, two arms. Tests change copies of its folder."""
+"""One experiment that was run once: pretraining, MNLI, RTE from it, two arms.
+
+Tests change copies of its folder.
+"""
 
 import shutil
 from pathlib import Path

@@ -1,8 +1,9 @@
-"""Bundles: what is in one, that the same content gives the same bytes, and that no damage goes unseen."""
+"""Bundles: what is in one, that the same content gives the same bytes, and that damage is seen."""
 
 import json
 import shutil
 import zipfile
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +15,32 @@ from glue_bench.errors import UserError
 from glue_bench.publish.bundle import MANIFEST, Manifest, open_bundle, write_bundle
 from glue_bench.records.store import Store
 
-BROKEN = "; the bundle is damaged; get it anew"
+DAMAGED = "; the bundle is damaged; get it anew"
+NOT_BUNDLED = [
+    "checkpoints/add-0/step-1/x.safetensors",
+    "cells/{cell}/model/config.json",
+    "cells/.making-a/record.json",
+    "cells/a/.record.json",
+    "progress/a.json",
+    "analysis/analysis.json",
+    "notes.txt",
+    ".a.md",
+    "private-notes.md",
+    "predictions.csv",
+    "tupe-1.csv",
+]
+"""Files of an experiment's folder that are private, half-written, or no part of the results."""
+TABLES = [
+    "leaderboard.md",
+    "leaderboard.csv",
+    "statistics.md",
+    "statistics.csv",
+    "budget.md",
+    "budget.csv",
+    "scores.csv",
+    "losses.csv",
+    "intrinsic.csv",
+]
 
 
 @pytest.fixture
@@ -25,8 +51,12 @@ def bundle(finished, tmp_path) -> Path:
 
 
 def contents(path: Path) -> dict[str, bytes]:
+    """Return the files in a zip, by name."""
+    files: dict[str, bytes] = {}
     with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+        for name in archive.namelist():
+            files[name] = archive.read(name)
+    return files
 
 
 def rewrite(path: Path, files: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
@@ -36,104 +66,109 @@ def rewrite(path: Path, files: dict[str, bytes], compression: int = zipfile.ZIP_
 
 
 def faults(path: Path) -> tuple[str, ...]:
-    """Those of the bundle itself."""
+    """Return the faults of the bundle itself."""
     with open_bundle(path) as opened:
         return opened.faults
 
 
-def test_it_holds_what_a_run_leaves_and_nothing_private_or_half_written(finished, tmp_path):
-    cell = next((finished / "cells").iterdir()).name
-    left = (
-        "checkpoints/add-0/step-1/x.safetensors",
-        f"cells/{cell}/model/config.json",
-        "cells/.making-a/record.json",
-    )
-    left += (
-        "cells/a/.record.json",
-        "progress/a.json",
-        "analysis/analysis.json",
-        "notes.txt",
-        ".a.md",
-    )
-    for name in (*left, "private-notes.md", "predictions.csv", "tupe-1.csv"):
-        (finished / name).parent.mkdir(parents=True, exist_ok=True)
-        (finished / name).write_text("{}")
-    (finished / "tupe-1.md").write_text("")
+def test_the_manifest_has_every_file_with_its_size(finished, tmp_path):
     manifest = write_bundle([Store(finished)], tmp_path / "x.zip")
     files = contents(tmp_path / "x.zip")
     assert Manifest.model_validate_json(files.pop(MANIFEST)) == manifest
-    assert {name: len(files[name]) for name in files} == {
-        name: one.bytes for name, one in manifest.files.items()
-    }
-    kinds = [name.split("/")[1] for name in files if name.count("/") > 1]
-    assert {kind: kinds.count(kind) for kind in kinds} == {
-        "cells": 12,
-        "labels": 3,
-        "pretrainings": 6,
-    }
-    tables = {
-        f"{name}.{kind}"
-        for name in ("leaderboard", "statistics", "budget")
-        for kind in ("md", "csv")
-    }
-    tables |= {"scores.csv", "losses.csv", "intrinsic.csv", "tupe-1.md"}
-    assert {name.split("/")[1] for name in files if name.count("/") == 1} == {"plan.json", *tables}
     assert manifest.experiments == [finished.name]
-    again = shutil.copytree(
-        finished, tmp_path / "elsewhere" / finished.name, copy_function=shutil.copyfile
-    )
-    write_bundle([Store(again)], tmp_path / "again.zip")
-    assert (tmp_path / "x.zip").read_bytes() == (tmp_path / "again.zip").read_bytes()
+    sizes = {name: file_sum.bytes for name, file_sum in manifest.files.items()}
+    assert {name: len(content) for name, content in files.items()} == sizes
+
+
+def test_a_bundle_holds_what_a_run_leaves_and_nothing_private_or_half_written(finished, tmp_path):
+    cell = next((finished / "cells").iterdir()).name
+    for name in NOT_BUNDLED:
+        path = finished / name.format(cell=cell)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    (finished / "tupe-1.md").write_text("")
+    write_bundle([Store(finished)], tmp_path / "x.zip")
+    files_in_folders: Counter[str] = Counter()
+    plain_files = set()
+    for name in contents(tmp_path / "x.zip"):
+        _, _, place = name.partition("/")
+        if "/" in place:
+            files_in_folders[place.partition("/")[0]] += 1
+        elif place:
+            plain_files.add(place)
+    assert files_in_folders == {"cells": 12, "labels": 3, "pretrainings": 6}
+    assert plain_files == {"plan.json", "tupe-1.md", *TABLES}
+
+
+def test_the_same_content_gives_the_same_bytes(finished, bundle, tmp_path):
+    copy = tmp_path / "elsewhere" / finished.name
+    shutil.copytree(finished, copy, copy_function=shutil.copyfile)
+    write_bundle([Store(copy)], tmp_path / "second.zip")
+    assert bundle.read_bytes() == (tmp_path / "second.zip").read_bytes()
 
 
 def test_a_file_that_goes_while_a_bundle_is_written_is_left_out(finished, tmp_path, monkeypatch):
     """As when a sweep finishes what had failed."""
-    failure, real = finished / "failures" / "x.json", Path.read_bytes
+    failure = finished / "failures" / "x.json"
     failure.parent.mkdir(exist_ok=True)
     failure.write_text("{}")
-    monkeypatch.setattr(
-        Path, "read_bytes", lambda path: (failure.unlink(missing_ok=True), real(path))[1]
-    )
-    assert not [
-        name
-        for name in write_bundle([Store(finished)], tmp_path / "x.zip").files
-        if "failures" in name
-    ]
+    read_bytes = Path.read_bytes
+
+    def read_after_the_failure_is_gone(path):
+        failure.unlink(missing_ok=True)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_after_the_failure_is_gone)
+    manifest = write_bundle([Store(finished)], tmp_path / "x.zip")
+    assert [name for name in manifest.files if "failures" in name] == []
     assert faults(tmp_path / "x.zip") == ()
 
 
 def test_a_write_that_fails_leaves_the_old_bundle_and_nothing_else(finished, bundle, monkeypatch):
-    def full(*_, **__):
+    def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    before, there = bundle.read_bytes(), sorted(bundle.parent.iterdir())
-    monkeypatch.setattr(zipfile.ZipFile, "writestr", full)
+    content = bundle.read_bytes()
+    paths = sorted(bundle.parent.iterdir())
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", fail)
     with pytest.raises(UserError, match="No space left on device"):
         write_bundle([Store(finished)], bundle)
-    assert (bundle.read_bytes(), sorted(bundle.parent.iterdir())) == (before, there)
+    assert bundle.read_bytes() == content
+    assert sorted(bundle.parent.iterdir()) == paths
 
 
-def test_several_experiments_two_of_one_name_and_one_that_does_not_verify(
-    finished, glue_bench, refused, tmp_path
-):
-    other = shutil.copytree(finished, finished.with_name("other"))
-    shutil.copytree(finished, tmp_path / "else" / finished.name)
-    said = glue_bench("export", finished.parent, "-o", tmp_path / "x.zip")
-    assert said.status == 0, said
-    assert said.out.startswith(f"other, {finished.name}: written to {tmp_path / 'x.zip'} (")
-    assert {name.split("/")[0] for name in contents(tmp_path / "x.zip")} == {
-        "other",
-        finished.name,
-        MANIFEST,
-    }
-    error = refused("export", finished, tmp_path / "else" / finished.name, "-o", tmp_path / "y.zip")
+@pytest.fixture
+def second(finished) -> Path:
+    """A second experiment beside the first one."""
+    return shutil.copytree(finished, finished.with_name("second"))
+
+
+def test_a_folder_of_experiments_gives_one_bundle(finished, second, glue_bench, tmp_path):
+    result = glue_bench("export", second.parent, "-o", tmp_path / "x.zip")
+    assert result.status == 0, result
+    experiments = sorted([second.name, finished.name])
+    written = f"{', '.join(experiments)}: written to {tmp_path / 'x.zip'} ("
+    assert result.out.startswith(written)
+    folders = {name.split("/")[0] for name in contents(tmp_path / "x.zip")}
+    assert folders == {*experiments, MANIFEST}
+
+
+def test_two_experiments_of_one_name_are_refused(finished, refused, tmp_path):
+    copy = shutil.copytree(finished, tmp_path / "elsewhere" / finished.name)
+    error = refused("export", finished, copy, "-o", tmp_path / "x.zip")
     assert f"two of the folders have one name ({finished.name}); give each experiment once" in error
-    assert not (tmp_path / "y.zip").exists()
-    path = other / "leaderboard.csv"
+    assert not (tmp_path / "x.zip").exists()
+
+
+def test_an_experiment_that_does_not_verify_is_exported_with_a_warning(
+    second, glue_bench, tmp_path
+):
+    path = second / "leaderboard.csv"
     path.write_text(path.read_text().replace(",1,", ",2,", 1))
-    said = glue_bench("export", finished.parent, "-o", tmp_path / "y.zip")
-    assert (said.status, (tmp_path / "y.zip").exists()) == (1, True)
-    assert "other/leaderboard.csv: line 2 is not what the records give" in said.err
+    result = glue_bench("export", second, "-o", tmp_path / "x.zip")
+    assert result.status == 1
+    assert (tmp_path / "x.zip").exists()
+    assert "second/leaderboard.csv: line 2 is not what the records give" in result.err
 
 
 def test_the_size_of_a_small_bundle_is_printed_in_kilobytes(bench, glue_bench, tmp_path):
@@ -143,65 +178,90 @@ def test_the_size_of_a_small_bundle_is_printed_in_kilobytes(bench, glue_bench, t
     assert f" files, {kilobytes:.0f} KB, SHA-256 " in printed
 
 
-def test_no_bit_of_a_file_or_of_the_archive_can_be_flipped_unseen(bundle):
-    whole, files, damaged = bundle.read_bytes(), contents(bundle), bundle.with_name("damaged.zip")
+def flip(content: bytes, share: float, bit: int) -> bytes:
+    """Flip a bit of the byte that stands behind this share of the content."""
+    place = int(share * len(content))
+    return content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
 
-    def flipped(content: bytes, where: float, bit: int) -> bytes:
-        place = int(where * len(content))
-        return content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
 
-    @given(
-        st.sampled_from([None, *sorted(files)]),
-        st.floats(0, 1, exclude_max=True),
-        st.integers(0, 7),
-    )
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-    def flip(name, where, bit):
-        if name is None:
-            damaged.write_bytes(flipped(whole, where, bit))
-        else:
-            rewrite(damaged, {**files, name: flipped(files[name], where, bit)})
+SHARES = st.floats(0, 1, exclude_max=True)
+BITS = st.integers(0, 7)
+SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def test_no_bit_of_a_file_can_be_flipped_unseen(bundle):
+    files = contents(bundle)
+    damaged = bundle.with_name("damaged.zip")
+
+    @given(st.sampled_from(sorted(files)), SHARES, BITS)
+    @SAME_FOLDER
+    def check(name, share, bit):
+        rewrite(damaged, {**files, name: flip(files[name], share, bit)})
         if name == MANIFEST:
             with pytest.raises(UserError, match=r"manifest.json is no manifest, or was changed"):
                 faults(damaged)
-        elif name:
-            assert faults(damaged) == (f"{name}: not what the manifest has a digest of{BROKEN}",)
         else:
-            with suppress(UserError):  # it is no bundle any more
-                assert faults(damaged) or contents(damaged) == files
+            assert faults(damaged) == (f"{name}: not what the manifest has a digest of{DAMAGED}",)
 
-    flip()
+    check()
 
 
-def test_files_that_are_gone_were_added_or_lead_out_are_named(bundle, monkeypatch, tmp_path):
+def test_no_bit_of_the_archive_can_be_flipped_unseen(bundle):
+    archive = bundle.read_bytes()
+    files = contents(bundle)
+    damaged = bundle.with_name("damaged.zip")
+
+    @given(SHARES, BITS)
+    @SAME_FOLDER
+    def check(share, bit):
+        damaged.write_bytes(flip(archive, share, bit))
+        with suppress(UserError):  # it is no bundle any more
+            assert faults(damaged) or contents(damaged) == files
+
+    check()
+
+
+def test_files_that_are_gone_or_were_added_are_named(bundle):
+    files = contents(bundle)
+    gone = next(name for name in files if name.endswith("/record.json"))
+    del files[gone]
+    files["small/x.md"] = b""
+    rewrite(bundle, files)
+    assert faults(bundle) == (
+        "small/x.md: not in the manifest; take it away",
+        f"{gone}: missing{DAMAGED}",
+    )
+
+
+def test_files_that_lead_out_of_the_folder_are_not_unpacked(bundle, monkeypatch, tmp_path):
     (tmp_path / "aside").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "aside"))
     files = contents(bundle)
-    gone = next(name for name in files if name.endswith("/record.json"))
-    kept = {name: content for name, content in files.items() if name != gone}
-    rewrite(bundle, kept | {"small/x.md": b""})
-    assert faults(bundle) == (
-        "small/x.md: not in the manifest; take it away",
-        f"{gone}: missing{BROKEN}",
-    )
-    manifest = Manifest.read(kept.pop(MANIFEST))
-    away = dict.fromkeys(
-        ("../out.md", "/out.md", "small\\..\\out.md", "small/.hidden.md"), manifest.files[gone]
-    )
-    manifest = manifest.model_copy(update={"files": manifest.files | away}).seal()
-    rewrite(bundle, kept | dict.fromkeys(away, files[gone]) | {MANIFEST: manifest.file()})
+    manifest = Manifest.read(files[MANIFEST])
+    model = next(name for name in files if name.endswith("/record.json"))
+    bad_names = ["../out.md", "/out.md", "small\\..\\out.md", "small/.hidden.md"]
+    sums = dict(manifest.files)
+    for name in bad_names:
+        sums[name] = manifest.files[model]
+        files[name] = files[model]
+    files[MANIFEST] = manifest.model_copy(update={"files": sums}).seal().file()
+    rewrite(bundle, files)
     with open_bundle(bundle) as opened:
-        assert {path.name for path in opened.folder.parent.rglob("*")}.isdisjoint(
-            {"out.md", ".hidden.md"}
-        )
-        assert set(opened.faults) >= {
-            f"{name}: a bundle has no file of such a name{BROKEN}" for name in away
-        }
+        unpacked = {path.name for path in opened.folder.parent.rglob("*")}
+        assert unpacked.isdisjoint({"out.md", ".hidden.md"})
+        for name in bad_names:
+            fault = f"{name}: a bundle has no file of such a name{DAMAGED}"
+            assert fault in opened.faults
 
 
-def test_what_is_compressed_or_of_another_format_is_refused(bundle, refused):
-    files = contents(bundle)
-    rewrite(bundle, {MANIFEST: files[MANIFEST], "small/x.md": b"0" * 2**20}, zipfile.ZIP_DEFLATED)
+def test_a_compressed_bundle_is_refused(bundle, refused):
+    files = {MANIFEST: contents(bundle)[MANIFEST], "small/x.md": b"0" * 2**20}
+    rewrite(bundle, files, zipfile.ZIP_DEFLATED)
     assert "compressed or encrypted" in refused("verify", bundle)
-    rewrite(bundle, {MANIFEST: json.dumps({**json.loads(files[MANIFEST]), "format": "x"}).encode()})
+
+
+def test_a_bundle_of_another_format_is_refused(bundle, refused):
+    document = json.loads(contents(bundle)[MANIFEST])
+    document["format"] = "x"
+    rewrite(bundle, {MANIFEST: json.dumps(document).encode()})
     assert "no manifest" in refused("verify", bundle)
