@@ -48,7 +48,11 @@ def measure_encoders(
     tokenizer: str | None,
     device: str,
 ) -> Analysis:
-    """Measure the inside of encoders, as `glue_bench.analyse` describes it."""
+    """Measure the inside of encoders; `glue_bench.analyse` describes the parameters.
+
+    Raises:
+        UserError: bad input, before anything is measured.
+    """
     only = listed(only)
     for name in only:
         if name not in MEASURES:

@@ -146,14 +146,34 @@ class Sums:
 def row(
     measure: str, value: float, interval: Interval = NONE, chance: Interval = NONE, **place: Any
 ) -> Row:
-    """Make a row from pairs of bounds; `place` are its layer and n."""
+    """Make a row from pairs of bounds.
+
+    Args:
+        measure: The name of the measure.
+        value: Its value.
+        interval: The 95% interval of the value.
+        chance: The band that holds 95% of what chance gives.
+        place: `layer` and `n` of the row.
+    """
     return Row(measure, float(value), *interval, *chance, **place)
 
 
 def mean_row(measure: str, values: np.ndarray, chance: Interval = NONE, **place: Any) -> Row:
-    """Make the row of a mean over sequences from the value of each sequence."""
+    """Make the row of a mean over sequences.
+
+    Args:
+        measure: The name of the measure.
+        values: The value of each sequence, (n,).
+        chance: The band that holds 95% of what chance gives.
+        place: `layer` of the row.
+    """
     mean = Sums(values, np.ones(len(values)))
     return row(measure, mean.value, mean.interval, chance, n=mean.n, **place)
+
+
+def seeded(*parts: int) -> np.random.Generator:
+    """Return a generator for draws of chance; `parts` set it apart from other generators."""
+    return np.random.default_rng([SEED, *parts])
 
 
 def middle_band(draws: Sequence[float] | np.ndarray) -> Interval:

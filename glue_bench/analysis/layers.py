@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import ortho_group
 
-from glue_bench.analysis.chance import SEED, Measured, Row, prediction_band, row
+from glue_bench.analysis.chance import Measured, Row, prediction_band, row, seeded
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.subspaces import leading, spectrum, unit
 
@@ -40,7 +40,7 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     """Measure the shares of position, context and the rest, the rank, and the cosine."""
     centred = states.astype(np.float64)
     centred = centred - centred.mean((0, 1))
-    generator = np.random.default_rng([SEED, *states.shape])
+    generator = seeded(*states.shape)
     position = share(centred, BY_SEQUENCE)
     context = share(centred, BY_PLACE)
     shuffled_positions = [
@@ -75,7 +75,13 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
 
 
 def shuffled(centred: States, axis: int, generator: np.random.Generator) -> States:
-    """Put the tokens in random order along an axis, for each index of the other axis on its own."""
+    """Put the tokens in random order along an axis, for each index of the other axis on its own.
+
+    Args:
+        centred: The states less their mean.
+        axis: BY_SEQUENCE or BY_PLACE.
+        generator: Draws the orders.
+    """
     order = generator.permuted(np.indices(centred.shape[:2])[axis], axis=axis)
     return np.take_along_axis(centred, order[..., None], axis)
 

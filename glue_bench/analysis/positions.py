@@ -52,6 +52,7 @@ from glue_bench.analysis.chance import (
     middle_band,
     prediction_band,
     row,
+    seeded,
 )
 from glue_bench.analysis.hooks import float64, moving
 from glue_bench.analysis.subject import Subject
@@ -84,7 +85,7 @@ def measure_position_rows(subject: Subject) -> Measured:
         raise LeftOut(f"{len(positions)} positions; a probe needs {MIN_POSITIONS}")
     table = float64(positions - positions.mean(0))
     table = table[:, moving(table)]
-    generator = np.random.default_rng([SEED, *table.shape])
+    generator = seeded(*table.shape)
     baselines = {"shuffled": generator.permutation(table)}
     if table.shape[1] > 1:  # a sinusoid has a sine and a cosine
         baselines["sinusoid"] = sinusoids(len(table), table.shape[1] // 2 * 2)
@@ -124,7 +125,7 @@ def order_accuracy(table: Table) -> float:
 
     It was trained on other positions.
     """
-    generator = np.random.default_rng([SEED, len(table)])
+    generator = seeded(len(table))
     order = generator.permutation(len(table))
     held_out = max(len(table) // 5, 2)
     standard = StandardScaler().fit_transform(table)
@@ -163,7 +164,7 @@ def measure_position_scores(subject: Subject) -> Measured:
     scores = queries @ keys.transpose(0, 2, 1)
     draws = []
     for number in range(SCORE_ORDERS):
-        generator = np.random.default_rng([SEED, number])
+        generator = seeded(number)
         order = generator.permutation(queries.shape[1])
         rotation = ortho_group.rvs(queries.shape[2], random_state=generator)
         rotated_keys = keys @ rotation
@@ -275,7 +276,7 @@ def measure_attention(subject: Subject) -> Measured:
     for block, attention in enumerate(subject.deep[1], 1):
         inside = attention[:, 1:-1, 1:-1]
         mean = (inside / inside.sum(-1, keepdims=True)).mean(0)
-        generator = np.random.default_rng([SEED, len(mean)])
+        generator = seeded(len(mean))
         draws = []
         for _ in range(ATTENTION_ORDERS):
             order = generator.permutation(len(mean))

@@ -26,12 +26,12 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from glue_bench.analysis.chance import (
-    SEED,
     Interval,
     Measured,
     Row,
     prediction_band,
     row,
+    seeded,
     share_band,
 )
 from glue_bench.analysis.hooks import InputSum, float64, moving
@@ -113,7 +113,7 @@ def _band_of_guesses(positions: int, words: int) -> dict[str, Interval]:
 
 def predict_positions(table: InputSum, norm: Norm) -> dict[str, float]:
     """Return accuracy and mean absolute error of predicted positions, for other word types."""
-    generator = np.random.default_rng(SEED)
+    generator = seeded()
     n = len(table.positions)
     types = generator.permutation(len(table.words))
     train_types = int(TRAIN_SHARE * len(types))
@@ -153,7 +153,7 @@ def word_accuracy(
         draw: The number of the draw of these pairs.
         position_is_known: Subtract the pair's own position and not the mean one.
     """
-    generator = np.random.default_rng([SEED, pairs, draw])
+    generator = seeded(pairs, draw)
     words = generator.integers(len(table.words), size=pairs)
     positions = generator.integers(len(table.positions), size=pairs)
     rows = norm(_sums(table, words, positions))
@@ -192,7 +192,7 @@ def with_random_positions(table: InputSum, draw: int) -> InputSum:
 
     They move in the dimensions in which its own positions move.
     """
-    directions = np.random.default_rng([SEED, draw]).standard_normal(table.positions.shape)
+    directions = seeded(draw).standard_normal(table.positions.shape)
     directions *= moving(float64(table.positions))
     rows = torch.from_numpy(directions).to(table.positions)
     rows = rows * (table.positions.norm(dim=1) / rows.norm(dim=1))[:, None]
@@ -201,7 +201,7 @@ def with_random_positions(table: InputSum, draw: int) -> InputSum:
 
 def collisions(table: InputSum) -> list[Row]:
     """Measure how near two sums of different words come, and how near two words are."""
-    generator = np.random.default_rng(SEED)
+    generator = seeded()
     words = generator.integers(len(table.words), size=SUMS)
     sums = _sums(table, words, generator.integers(len(table.positions), size=SUMS))
     count = min(FEWER_WORD_PAIRS, len(table.words))
@@ -233,7 +233,7 @@ def measure_decoding_layers(subject: Subject) -> Measured:
     ids = subject.ids[:sequences, 1:-1].ravel()
     words = subject.model.variant.words.weight.detach().cpu().numpy()
     words = words - words.mean(0)
-    types = np.random.default_rng(SEED).permutation(np.unique(ids))
+    types = seeded().permutation(np.unique(ids))
     is_trained = np.isin(ids, types[: int(TRAIN_SHARE * len(types))])  # by token
     positions = np.tile(np.arange(places), sequences)
     bands = _band_of_guesses(places, len(words))

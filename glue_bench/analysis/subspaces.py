@@ -30,7 +30,6 @@ from scipy.linalg import eigh, subspace_angles
 from scipy.stats import ortho_group, rankdata, wishart
 
 from glue_bench.analysis.chance import (
-    SEED,
     TAILS,
     Interval,
     Measured,
@@ -38,6 +37,7 @@ from glue_bench.analysis.chance import (
     middle_band,
     prediction_band,
     row,
+    seeded,
 )
 from glue_bench.analysis.hooks import float64, moving
 from glue_bench.analysis.subject import Subject
@@ -126,7 +126,7 @@ def _rotate(
     width = len(words.variances)
     word_dimensions = words.leading.shape[1]
     position_dimensions = positions.leading.shape[1]
-    generator = np.random.default_rng([SEED, width])
+    generator = seeded(width)
     chance = Rotations([], [], [], [])
     for draw in range(ROTATIONS):
         rotation = ortho_group.rvs(width, random_state=generator)
@@ -142,7 +142,13 @@ def _rotate(
 
 
 def overlap(words: Values, positions: Values, squared_cosines: Squared) -> float:
-    """Return R of the variances of words and positions, and cos^2 of their directions."""
+    """Return R.
+
+    Args:
+        words: The variances of words, falling.
+        positions: The variances of positions, falling.
+        squared_cosines: cos^2 of the directions of words (rows) and positions (columns).
+    """
     product = words @ squared_cosines @ positions
     return float(len(words) * product / (words.sum() * positions.sum()))
 
@@ -182,7 +188,7 @@ def measure_tables(subject: Subject) -> Measured:
         # Of n centred rows of normal numbers, P'P has Wishart's distribution with n - 1 degrees of
         # freedom. If n - 1 < d, it has the eigenvalues of d degrees in n - 1 dimensions.
         small, large = sorted((len(table) - 1, table.shape[1]))
-        generator = np.random.default_rng([SEED, *table.shape])
+        generator = seeded(*table.shape)
         draws = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator)
         by_chance = [_participation_ratio(draw) for draw in draws.reshape(DRAWS, small, small)]
         ratio = _participation_ratio(table.T @ table)
@@ -204,7 +210,7 @@ def measure_dimensions(subject: Subject) -> Measured:
     n = len(positions)
     width = len(deviations)
     # The variances of normal numbers are chi-squared with n - 1 degrees of freedom.
-    generator = np.random.default_rng([SEED, n, width])
+    generator = seeded(n, width)
     variances = generator.chisquare(n - 1, (SPREAD_DRAWS, width))
     by_chance = [share_of_variance(np.sqrt(draw)) for draw in variances]
     share = share_of_variance(deviations)
@@ -223,7 +229,7 @@ def measure_correlation(subject: Subject) -> Measured:
     subject.sum.check(shared=True)
     words = _standard_ranks(float64(subject.sum.words).std(0))
     positions = _standard_ranks(float64(subject.sum.positions).std(0))
-    generator = np.random.default_rng([SEED, len(words)])
+    generator = seeded(len(words))
     rho = float(words @ positions)
     by_chance = np.array([generator.permutation(words) @ positions for _ in range(PERMUTATIONS)])
     as_far = (np.abs(by_chance) >= abs(rho)).sum()

@@ -55,7 +55,13 @@ def measure_effect(subject: Subject) -> Measured:
 def divergences(
     model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
 ) -> Float[Tensor, "b t"]:
-    """Return the divergence KL of each of the nine terms, the mean over rows and heads."""
+    """Return the divergence KL of each of the nine terms, the mean over rows and heads.
+
+    Args:
+        model: The encoder.
+        table: Its input as a sum.
+        ids: The tokens, of one segment.
+    """
     terms = terms_of_input(model, table, ids)
     logits = sum_of(terms)
     log_attention = logits.log_softmax(-1)

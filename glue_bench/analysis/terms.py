@@ -49,6 +49,7 @@ from glue_bench.analysis.chance import (
     mean_row,
     prediction_band,
     row,
+    seeded,
 )
 from glue_bench.analysis.hooks import (
     BATCH_SEQUENCES,
@@ -105,7 +106,7 @@ def _baseline_shares(
 ) -> dict[str, Shares]:
     """Return the shares of NINE, the mean over sequences, of each draw of each baseline."""
     length = ids.shape[1]
-    order = np.random.default_rng([SEED, length]).permutation(length).tolist()
+    order = seeded(length).permutation(length).tolist()
     permuted = replace(table, positions=table.positions[:length][order])
     fresh_model = fresh(EncoderModel, cast(EncoderConfig, model.config), SEED)
     fresh_model = fresh_model.eval().to(model.device)
@@ -163,6 +164,11 @@ def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
 
     Rows are centred. The parts go through a projection to the blocks' width, and the LayerNorm of
     blocks that have it first, too.
+
+    Args:
+        model: The encoder.
+        table: Its input as a sum.
+        ids: The tokens, of one segment.
     """
     block = cast(Block, model.blocks[0])
     attention = block.attention
@@ -245,7 +251,16 @@ def sum_error(terms: Terms, logits: Tensor) -> float:
 
 
 def check_sum(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> float:
-    """Return the `sum_error` of the terms of the input."""
+    """Return the `sum_error` of the terms of the input.
+
+    Args:
+        model: The encoder.
+        table: Its input as a sum.
+        ids: The tokens, of one segment.
+
+    Raises:
+        LeftOut: the error is larger than EXACT.
+    """
     blocks: list[BlockTerms] = []
     with watching(model, lambda _, scores: blocks.append(scores)):
         model.hidden_states(ids)
@@ -263,7 +278,13 @@ def shares(terms: Terms) -> Float[Tensor, "b h t"]:
 
 
 def sequence_shares(model: EncoderModel, table: InputSum, ids: Int[Tensor, "n l"]) -> Shares:
-    """Return the `shares` of each sequence in the first block."""
+    """Return the `shares` of each sequence in the first block.
+
+    Args:
+        model: The encoder.
+        table: Its input as a sum.
+        ids: The tokens, of one segment.
+    """
     batches = ids.split(BATCH_SEQUENCES)
     return float64(torch.cat([shares(terms_of_input(model, table, batch)) for batch in batches]))
 
@@ -327,7 +348,7 @@ def mixed_to_words(terms: Sequence[str], by_head: Float[np.ndarray, "h t"]) -> f
 def rotated(table: InputSum, draw: int) -> InputSum:
     """Rotate the positions at random: they lose what they have in common with words and weights."""
     width = table.positions.shape[1]
-    generator = np.random.default_rng([SEED, draw, width])
+    generator = seeded(draw, width)
     rotation = torch.from_numpy(ortho_group.rvs(width, random_state=generator))
     return replace(table, positions=table.positions @ rotation.to(table.positions))
 
@@ -335,7 +356,7 @@ def rotated(table: InputSum, draw: int) -> InputSum:
 def redrawn(table: InputSum, draw: int) -> InputSum:
     """Draw normal positions with the covariance and the size of the table's own."""
     n = len(table.positions)
-    weights = np.random.default_rng([SEED, draw]).standard_normal((n, n))
+    weights = seeded(draw).standard_normal((n, n))
     rows = torch.from_numpy(weights).to(table.positions) @ table.positions
     rows = rows - rows.mean(0)
     return replace(table, positions=rows * (table.positions.norm() / rows.norm()))

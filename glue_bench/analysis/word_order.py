@@ -127,7 +127,13 @@ def _cut_row(row: MaskedRow, length: int) -> MaskedRow:
 
 
 def in_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> list[Span]:
-    """Cut words into runs of n, the last run shorter, and put the runs in random order."""
+    """Cut words into runs of n, the last run shorter, and put the runs in random order.
+
+    Args:
+        words: The words.
+        n: The length of runs.
+        generator: Draws the order.
+    """
     grams = [words[first : first + n] for first in range(0, len(words), n)]
     ordered: list[Span] = []
     for index in generator.permutation(len(grams)):
@@ -150,7 +156,13 @@ def reordered(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> Masked
 
 
 def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
-    """Count each sequence's swaps, and those whose original is preferred; ties count half."""
+    """Count each sequence's swaps, and those whose original is preferred; ties count half.
+
+    Args:
+        model: The encoder with its masked-LM head.
+        text: The text.
+        distance: How many words stand from the first to the second one of a pair.
+    """
     rows: list[MaskedRow] = []
     versions: list[int] = []  # of each row: 2 i for the original of swap i, 2 i + 1 for the swapped
     sequences: list[int] = []  # of each swap
