@@ -1,5 +1,6 @@
-"""A partly run study: every page has the same mean, however many fine-tunings of a pretraining have finished."""
+"""All pages have the same mean if pretrainings have unequal numbers of finished fine-tunings."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -25,25 +26,26 @@ FINISHED = {
     "single": {1: 2},
     "two": {1: 1, 2: 3},
 }
-"""By arm and pretraining seed how many of the three fine-tunings have finished; the last two arms cannot be tested."""
+"""By arm and pretraining seed the number of finished fine-tunings, of three.
+
+The last two arms cannot be tested.
+"""
 
 
 def run(bench, task, arm, pretraining, seed, generator) -> None:
-    """A run with predictions, of which each split has its own accuracy."""
+    """Plan a run; if it has finished, it has predictions with another accuracy in each split."""
     cell = bench.expect(task, seed, arm=arm)
-    cell |= {
-        "cell_id": f"{cell['cell_id']}-p{pretraining}",
-        "steps": 9,
-        "pretraining_seed": pretraining,
-    }
+    cell["cell_id"] += f"-p{pretraining}"
+    cell["steps"] = 9
+    cell["pretraining_seed"] = pretraining
     if seed > FINISHED[arm].get(pretraining, 0):
         return
-    scores = {}
-    logits = {}
+    scores: dict[str, dict[str, float]] = {}
+    logits: dict[str, np.ndarray] = {}
     for split in SPLITS[task]:
-        predicted = (generator.random(ROWS) > generator.uniform(0.2, 0.8)).astype(int)
-        logits[split] = np.eye(3 if task == "mnli" else 2)[predicted]
-        scores[split] = {"accuracy": float((predicted == 0).mean())}
+        is_wrong = generator.random(ROWS) > generator.uniform(0.2, 0.8)
+        logits[split] = np.eye(3 if task == "mnli" else 2)[is_wrong.astype(int)]
+        scores[split] = {"accuracy": float(np.mean(~is_wrong))}
     bench.record(cell, scores)
     bench.predict(cell["cell_id"], logits)
 
@@ -53,10 +55,8 @@ def path(request, bench) -> Path:
     generator = np.random.default_rng(request.param)
     for task, splits in SPLITS.items():
         bench.label(task, dict.fromkeys(splits, np.zeros(ROWS, int)))
-        for arm in FINISHED:
-            for pretraining in (1, 2, 3):
-                for seed in (1, 2, 3):
-                    run(bench, task, arm, pretraining, seed, generator)
+        for arm, pretraining, seed in product(FINISHED, (1, 2, 3), (1, 2, 3)):
+            run(bench, task, arm, pretraining, seed, generator)
     return bench.plan()
 
 
@@ -64,46 +64,47 @@ def test_a_difference_is_that_of_the_scores_in_each_column(path):
     comparison = open_comparison(path)
     frame = leaderboard_frame(comparison).set_index("arm").drop(index="majority class")
     for column in score_columns(comparison):
-        differences = frame[column] - frame.loc["add", column]
-        assert frame[f"{column}_difference"].drop("add").to_dict() == pytest.approx(
-            differences.drop("add").to_dict()
-        )
+        expected = (frame[column] - frame.loc["add", column]).drop("add")
+        differences = frame[f"{column}_difference"].drop("add")
+        assert differences.to_dict() == pytest.approx(expected.to_dict()), column
 
 
 def test_the_difference_on_the_page_is_that_of_the_scores_beside_it(path):
     table = leaderboard_page(open_comparison(path)).tables[0]
-    rows = {row[0].text: [cell.text for cell in row] for row in table.rows}
-    score, difference = (list(table.columns).index(name) for name in ("average", "difference"))
-    scores = {arm: float(rows[arm][score].rstrip("▲▼*")) for arm in FINISHED}
-    shown = float(rows["none"][difference].partition(" ")[0])
-    assert shown == pytest.approx(scores["none"] - scores["add"], abs=0.011)
+    columns = list(table.columns)
+    texts = {row[0].text: [cell.text for cell in row] for row in table.rows}
+    score_place = columns.index("average")
+    scores = {arm: float(texts[arm][score_place].rstrip("▲▼*")) for arm in FINISHED}
+    difference, _, _ = texts["none"][columns.index("difference")].partition(" ")
+    assert float(difference) == pytest.approx(scores["none"] - scores["add"], abs=0.011)
 
 
-def test_a_card_and_a_log_have_the_score_of_the_leaderboard(path):
+@pytest.mark.parametrize("arm", FINISHED)
+def test_a_card_and_a_log_have_the_score_of_the_leaderboard(path, arm):
     board = open_board(path)
-    table = board.table.set_index("arm")
-    for arm in FINISHED:
-        means = arm_scores(board, arm).set_index(["task", "split"])["mean"]
-        assert 100 * means["rte", "validation"] == pytest.approx(table.loc[arm, "rte"])
-        assert 100 * means["mnli", "validation_mismatched"] == pytest.approx(
-            table.loc[arm, "mnli_mm"]
-        )
+    row = board.table.set_index("arm").loc[arm]
+    means = arm_scores(board, arm).set_index(["task", "split"])["mean"]
+    assert 100 * means["rte", "validation"] == pytest.approx(row["rte"])
+    assert 100 * means["mnli", "validation_mismatched"] == pytest.approx(row["mnli_mm"])
 
 
-def test_ours_beside_a_published_row_is_the_score_of_the_leaderboard_where_it_has_means(path):
+def test_our_score_beside_a_published_row_is_that_of_the_leaderboard(path):
+    """The published table has means."""
     board = open_board(path)
-    table = board.table.set_index("arm")
-    published = next(
-        table for table in PAPERS.values() if table.statistic == "mean" and "rte" in table.columns
-    )
+    has_means = [table for table in PAPERS.values() if table.statistic == "mean"]
+    published = next(table for table in has_means if "rte" in table.columns)
     values = our_values(published, board)
-    ours = {arm: values[arm, "rte"].score for arm in FINISHED}
-    assert ours == pytest.approx(table["rte"].to_dict())
+    for arm, score in board.table.set_index("arm")["rte"].items():
+        assert values[arm, "rte"].score == pytest.approx(score), arm
 
 
 def test_every_pretraining_weighs_the_same(path):
     board = open_board(path)
     runs = board.runs[(board.runs["arm"] == "add") & (board.runs["task"] == "rte")]
     means = runs.groupby("pretraining_seed")["value"].mean()
-    assert board.table.set_index("arm").loc["add", "rte"] == pytest.approx(means.mean())
-    assert average(board.runs, board.average).loc["add", "n"] == 6
+    assert board.table.set_index("arm")["rte"]["add"] == pytest.approx(means.mean())
+
+
+def test_the_number_of_an_average_is_that_of_its_runs(path):
+    board = open_board(path)
+    assert average(board.runs, board.average)["n"]["add"] == 6
