@@ -197,23 +197,7 @@ def _tidy(frame: pd.DataFrame, file: Path, cluster: str | None) -> pd.DataFrame:
     """Return the columns that a comparison takes, checked. Raises UserError for what is missing or wrong."""
     frame = frame.rename(columns={old: new for old, new in SPELLINGS.items() if new not in frame})
     names = ", ".join(map(str, frame.columns))
-    for name in ("system", "task"):
-        if name not in frame:
-            raise UserError(f"'{file}' lacks the column {name}; it has {quoted(names)}")
-    values = [name for name in VALUES if name in frame]
-    if len(values) != 1:
-        raise UserError(
-            f"'{file}': give one of the columns score (of a run), outcome (of an example) or "
-            f"prediction with label; it has {quoted(names)}"
-        )
-    kept = [name for name in (*RUN, "id", *values) if name in frame]
-    if values == ["prediction"]:
-        kept.append("label")
-    if values != ["score"] and "id" not in frame:
-        raise UserError(f"'{file}' lacks the column id, by which examples are paired")
-    for name in kept:
-        if name not in frame:
-            raise UserError(f"'{file}' lacks the column {name}; it has {quoted(names)}")
+    value, kept = _columns_to_keep(frame, file, names)
     tidy = frame[kept].copy()
     if cluster is not None:
         if cluster not in frame:
@@ -228,12 +212,36 @@ def _tidy(frame: pd.DataFrame, file: Path, cluster: str | None) -> pd.DataFrame:
         if name in tidy:
             tidy[name] = tidy[name].astype(str)
             _refuse_first(tidy[name] == "", file, f"no {name}")
-    if values[0] in ("score", "outcome"):
-        numbers = pd.to_numeric(tidy[values[0]], errors="coerce").astype(float)
+    if value in ("score", "outcome"):
+        numbers = pd.to_numeric(tidy[value], errors="coerce").astype(float)
         is_wrong = ~np.isfinite(numbers.to_numpy())
-        _refuse_first(is_wrong, file, f"the {values[0]} is no number", tidy[values[0]])
-        tidy[values[0]] = numbers
+        _refuse_first(is_wrong, file, f"the {value} is no number", tidy[value])
+        tidy[value] = numbers
     return tidy
+
+
+def _columns_to_keep(frame: pd.DataFrame, file: Path, names: str) -> tuple[str, list[str]]:
+    """Return the column with the values, and all columns that a comparison takes.
+
+    Raises UserError for a column that is missing; `names` has the columns that are there.
+    """
+    values = [name for name in VALUES if name in frame]
+    for name in ("system", "task"):
+        if name not in frame:
+            raise UserError(f"'{file}' lacks the column {name}; it has {quoted(names)}")
+    if len(values) != 1:
+        raise UserError(
+            f"'{file}': give one of the columns score (of a run), outcome (of an example) or "
+            f"prediction with label; it has {quoted(names)}"
+        )
+    kept = [name for name in (*RUN, "id", *values) if name in frame]
+    if values != ["score"] and "id" not in frame:
+        raise UserError(f"'{file}' lacks the column id, by which examples are paired")
+    if values == ["prediction"]:
+        kept.append("label")
+        if "label" not in frame:
+            raise UserError(f"'{file}' lacks the column label; it has {quoted(names)}")
+    return values[0], kept
 
 
 def _refuse_first(is_wrong: Any, file: Path, problem: str, values: pd.Series | None = None) -> None:
@@ -258,7 +266,7 @@ def _check_repeated(frame: pd.DataFrame) -> None:
     row = frame.iloc[repeated[0]]
     same = (frame[keys] == row[keys]).all(axis=1)
     files = list(dict.fromkeys(frame.loc[same, "file"]))
-    where = " and ".join(f"'{file}'" for file in files)
-    named = ", ".join(f"{name} {quoted(row[name])}" for name in keys if name not in DEFAULTS)
+    places = " and ".join(f"'{file}'" for file in files)
+    values = ", ".join(f"{name} {quoted(row[name])}" for name in keys if name not in DEFAULTS)
     advice = "give each system its own name, or each run its own seed"
-    raise UserError(f"{named} is there twice, in {where}; {advice}")
+    raise UserError(f"{values} is there twice, in {places}; {advice}")

@@ -72,25 +72,17 @@ def compare_paths(
         frame = read_frames(paths, cluster)
         columns, names, dropped = _columns_of_frame(frame, metric, lower, is_common=is_common)
     systems = columns[0].arms
-    if len(systems) < 2:
-        raise UserError(f"there is one system only ({quoted(systems[0])}); give two")
-    if len(systems) > MAX_SYSTEMS:
-        raise UserError(f"{len(systems)} systems, but at most {MAX_SYSTEMS} are compared")
-    if reference is not None and reference not in systems:
-        raise unknown("system", reference, systems, "--reference")
-    first = assess(columns, [Group(arms=systems, reference=reference or "")])[0]
-    chosen = reference or _best_system(first)
-    group = replace(first, reference=chosen)
-    if any(estimate.blocked for estimate in group.estimates):  # blocks are those of the reference
-        group = assess(columns, [Group(arms=systems, reference=chosen)])[0]
-    others = [(system, chosen) for system in systems if system != chosen]
-    all_pairs = len(systems) * (len(systems) - 1) // 2
-    family = len(others) if reference else all_pairs
-    rows = contrast_rows(group, others, family, stepwise=reference is not None)
+    _check_systems(systems, reference)
+    group = _assess_systems(columns, systems, reference)
+    pairs = [(system, group.reference) for system in systems if system != group.reference]
+    family = len(pairs)
+    if reference is None:
+        family = len(systems) * (len(systems) - 1) // 2
+    rows = contrast_rows(group, pairs, family, stepwise=reference is not None)
     contrasts = pd.DataFrame(rows, columns=VERDICT_COLUMNS)
-    pairs = [names.get(column, (AVERAGE, "")) for column in contrasts["column"]]
-    contrasts.insert(0, "task", [task for task, _ in pairs])
-    contrasts.insert(1, "metric", [name for _, name in pairs])
+    titles = [names.get(column, (AVERAGE, "")) for column in contrasts["column"]]
+    contrasts.insert(0, "task", [task for task, _ in titles])
+    contrasts.insert(1, "metric", [name for _, name in titles])
     return Versus(
         group=group,
         contrasts=contrasts,
@@ -98,6 +90,28 @@ def compare_paths(
         is_best=reference is None,
         dropped=dropped,
     )
+
+
+def _check_systems(systems: Sequence[str], reference: str | None) -> None:
+    """Raise UserError for too few or too many systems, or an unknown reference."""
+    if len(systems) < 2:
+        raise UserError(f"there is one system only ({quoted(systems[0])}); give two")
+    if len(systems) > MAX_SYSTEMS:
+        raise UserError(f"{len(systems)} systems, but at most {MAX_SYSTEMS} are compared")
+    if reference is not None and reference not in systems:
+        raise unknown("system", reference, systems, "--reference")
+
+
+def _assess_systems(
+    columns: Sequence[ColumnRuns], systems: tuple[str, ...], reference: str | None
+) -> Group:
+    """Return one group of all systems; the reference is the best one if it is None."""
+    (group,) = assess(columns, [Group(arms=systems, reference=reference or "")])
+    chosen = reference or _best_system(group)
+    # The blocks that count are those of the reference.
+    if any(estimate.blocked for estimate in group.estimates):
+        (group,) = assess(columns, [Group(arms=systems, reference=chosen)])
+    return replace(group, reference=chosen)
 
 
 def _covered(columns: Sequence[ColumnRuns]) -> Covers:
@@ -151,8 +165,8 @@ def _columns_of_frame(
         dropped += left_out
         columns.append(column)
     # Points and plain numbers have no mean, nor have intervals over seeds and over examples alone.
-    alike = len({(column.measure.unit, column.single_runs) for column in columns}) == 1
-    averaged = one_metric_each and one_direction and alike
+    kinds_of_scores = {(column.measure.unit, column.single_runs) for column in columns}
+    averaged = one_metric_each and one_direction and len(kinds_of_scores) == 1
     return [replace(column, averaged=averaged) for column in columns], names, dropped
 
 
@@ -168,46 +182,56 @@ def _column(
     runs = rows[RUN].drop_duplicates().reset_index(drop=True)
     if len(runs) > MAX_RUNS:
         raise UserError(f"{len(runs):,} runs of one task, but at most {MAX_RUNS:,} are compared")
-    owners = runs["system"].map(systems.index).to_numpy()
-    blocks = pd.factorize(runs["block"])[0]
-    seeds = pd.factorize(runs["seed"])[0]
-    clusters = None
-    left_out = 0
+    scores = Runs(
+        arms=runs["system"].map(systems.index).to_numpy(),
+        pretraining_seeds=pd.factorize(runs["block"])[0],
+        seeds=pd.factorize(runs["seed"])[0],
+        values=np.empty(0),
+    )
     if "score" in rows:
-        measure = _plain_measure(key, metric, is_lowest_best)
-        values = rows["score"].to_numpy(float)
-        predictions = np.empty((len(runs), 0))
-        labels = np.empty(0)
-    else:
-        run_of_row = _positions(rows[RUN], runs)
-        examples, ids = pd.factorize(rows["id"])
-        present = np.zeros((len(runs), len(ids)), bool)
-        present[run_of_row, examples] = True
-        kept = present.all(axis=0)
-        if not kept.all():
-            _refuse_missing(rows, runs, present, ids, is_common)
-            left_out = int((~kept).sum())
-        measure, predictions, labels = _example_values(
-            key, rows, metric, is_lowest_best, (run_of_row, examples), present.shape, ids
+        column = ColumnRuns(
+            measure=_plain_measure(key, metric, is_lowest_best),
+            task=key,
+            arms=systems,
+            runs=scores._replace(values=rows["score"].to_numpy(float)),
+            predictions=np.empty((len(runs), 0)),
+            labels=np.empty(0),
         )
-        predictions = predictions[:, kept]
-        labels = labels[kept]
-        if "cluster" in rows:
-            first_rows = rows.drop_duplicates("id").set_index("id").loc[ids, "cluster"]
-            clusters = pd.factorize(first_rows)[0][kept]
-        sums = example_terms(measure.metric, predictions, labels).sum(axis=0, dtype=np.float64)
-        values = score_from_sums(measure.metric, sums, len(labels)) * measure.factor
+        return column, 0
+    run_of_row = _positions(rows[RUN], runs)
+    examples, ids = pd.factorize(rows["id"])
+    present = np.zeros((len(runs), len(ids)), bool)
+    present[run_of_row, examples] = True
+    kept = np.asarray(present.all(axis=0))
+    if not kept.all():
+        _refuse_missing(rows, runs, present, ids, is_common)
+    measure, predictions, labels = _example_values(
+        key, rows, metric, is_lowest_best, (run_of_row, examples), present.shape, ids
+    )
+    predictions = predictions[:, kept]
+    labels = labels[kept]
+    terms = example_terms(measure.metric, predictions, labels)
+    sums = terms.sum(axis=0, dtype=np.float64)
+    values = score_from_sums(measure.metric, sums, len(labels)) * measure.factor
     column = ColumnRuns(
         measure=measure,
         task=key,
         arms=systems,
-        runs=Runs(owners, blocks, seeds, values),
+        runs=scores._replace(values=values),
         predictions=predictions,
         labels=labels,
-        clusters=clusters,
-        single_runs=len(labels) > 0 and bool(np.bincount(owners).max() == 1),
+        clusters=_clusters(rows, ids, kept),
+        single_runs=len(labels) > 0 and bool(np.bincount(scores.arms).max() == 1),
     )
-    return column, left_out
+    return column, int((~kept).sum())
+
+
+def _clusters(rows: pd.DataFrame, ids: pd.Index, kept: np.ndarray) -> np.ndarray | None:
+    """Return the number of each kept example's cluster, (kept examples,), if there are clusters."""
+    if "cluster" not in rows:
+        return None
+    names = rows.drop_duplicates("id").set_index("id").loc[ids, "cluster"]
+    return pd.factorize(names.to_numpy()[kept])[0]
 
 
 def _positions(rows: pd.DataFrame, runs: pd.DataFrame) -> np.ndarray:
@@ -220,16 +244,16 @@ def _refuse_missing(
     rows: pd.DataFrame, runs: pd.DataFrame, present: np.ndarray, ids: pd.Index, is_common: bool
 ) -> None:
     """Raise UserError for examples that a run lacks, unless only common ones are compared and there are some."""
-    lacking = np.flatnonzero(~present.all(axis=1))
-    run = runs.iloc[lacking[0]]
-    missing = ids[~present[lacking[0]]]
     if is_common and present.all(axis=0).any():
         return
-    shown = ", ".join(quoted(name) for name in missing[:SHOWN_IDS])
+    place = np.flatnonzero(~present.all(axis=1))[0]
+    run = runs.iloc[place]
+    missing = ids[~present[place]]
+    first_missing = ", ".join(quoted(name) for name in missing[:SHOWN_IDS])
     advice = "--common compares on the examples that all have" if not is_common else "none is left"
     raise UserError(
         f"system {quoted(run['system'])} lacks {len(missing):,} of {len(ids):,} examples of "
-        f"{quoted(rows['task'].iloc[0])}, the first {shown}; {advice}"
+        f"{quoted(rows['task'].iloc[0])}, the first {first_missing}; {advice}"
     )
 
 

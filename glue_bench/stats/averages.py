@@ -37,23 +37,28 @@ def average_estimate(columns: Sequence[ColumnEstimate], arms: Sequence[str]) -> 
     )
     if not tested:
         return estimate
-    tested_columns = [column.for_arms(tested) for column in columns]
-    count = len(columns)
-    examples = np.zeros((len(tested), len(tested)))
+    return _with_variances(estimate, [column.for_arms(tested) for column in columns])
+
+
+def _with_variances(estimate: ColumnEstimate, columns: Sequence[ColumnEstimate]) -> ColumnEstimate:
+    """Add the runs and the variances of the tested arms to the estimate of an average."""
+    arms = len(estimate.arms)
+    examples = np.zeros((arms, arms))
     shared = examples.copy()
     of_finetuning = examples.copy()
-    for column in tested_columns:
+    for column in columns:
         examples += column.examples
         shared += column.shared
         of_finetuning += column.of_finetuning
     # The variance of a mean of independent parts is their sum over the square of their number.
+    factor = len(columns) ** 2
     return replace(
         estimate,
-        tasks=_averaged_runs(tested_columns),
-        examples=examples / count**2,
-        shared=shared / count**2,
-        of_finetuning=of_finetuning / count**2,
-        examples_freedom=min(column.examples_freedom for column in tested_columns),
+        tasks=_averaged_runs(columns),
+        examples=examples / factor,
+        shared=shared / factor,
+        of_finetuning=of_finetuning / factor,
+        examples_freedom=min(column.examples_freedom for column in columns),
     )
 
 

@@ -253,8 +253,9 @@ def _untested_arms(
             untested[arm] = f"one {kind} does not show how much scores vary"
         elif np.isnan(column_runs.runs.values[rows]).any():
             untested[arm] = "a run has no score"
-        elif len(column_runs.labels) == 1:
-            untested[arm] = "one example does not show how much scores vary"
+        elif column_runs.independent_examples == 1:
+            unit = "example" if column_runs.clusters is None else "cluster of examples"
+            untested[arm] = f"one {unit} does not show how much scores vary"
         elif missing:
             untested[arm] = f"{missing} of {len(expected)} pretraining seeds are missing"
     tested = [arm for arm in rows_by_arm if arm not in untested]

@@ -123,6 +123,11 @@ class ColumnRuns:
         """Return the metric of the measure."""
         return self.measure.metric
 
+    @property
+    def independent_examples(self) -> int:
+        """Return the number of examples, or of their clusters."""
+        return len(self.labels if self.clusters is None else np.unique(self.clusters))
+
     def subset(self, rows: np.ndarray) -> "ColumnRuns":
         """Return the runs with these indices."""
         runs = Runs(*(values[rows] for values in self.runs))

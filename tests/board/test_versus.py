@@ -239,6 +239,18 @@ def test_common_examples_are_compared_and_the_others_counted(tmp_path, generator
     pd.testing.assert_frame_equal(versus.contrasts, expected.contrasts)
 
 
+def test_a_cluster_without_a_common_example_does_not_count(tmp_path, generator):
+    """One system lacks all examples of the first cluster."""
+    frame = answers(generator)
+    frame["text"] = frame["id"] // 7
+    path = write(tmp_path / "t.csv", frame.query("not (system == 's1' and id < 7)"))
+    versus = compare_paths([path], reference="s0", cluster="text", is_common=True)
+    kept = write(tmp_path / "kept.csv", frame.query("id >= 7"))
+    expected = compare_paths([kept], reference="s0", cluster="text")
+    assert versus.dropped == 7
+    pd.testing.assert_frame_equal(versus.contrasts, expected.contrasts)
+
+
 def test_labels_that_differ_between_systems_are_refused(tmp_path, generator):
     frame = pairs(generator, numeric=False)
     frame.loc[5, "label"] = 1 - frame.loc[5, "label"]

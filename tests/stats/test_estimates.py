@@ -83,6 +83,15 @@ def test_one_example_alone_has_no_interval_and_no_warning(column):
     assert estimate.means.keys() == {"a", "b"}
 
 
+def test_one_cluster_of_examples_alone_has_no_interval():
+    predictions = {"a": np.array([[1, 1, 0]]), "b": np.array([[1, 0, 0]])}
+    runs = outcomes_of("rte", predictions, np.ones(3, int))
+    runs = replace(runs, clusters=np.zeros(3, int), single_runs=True)
+    estimate = column_estimate(runs, "ab", "a")
+    reason = "one cluster of examples does not show how much scores vary"
+    assert estimate.untested == {"a": reason, "b": reason}
+
+
 def test_the_variance_over_examples_is_the_mean_over_all_contrasts_with_the_reference():
     runs = runs_in_blocks("rte", {"a": [1, 1], "b": [1, 1, 1], "c": [1, 1]})
     estimate = column_estimate(runs, "abc", "b")
