@@ -1,6 +1,7 @@
 """The jobs of a plan as frozen values: fine-tuning runs and pretrainings.
 
-Each has all that decides its result."""
+Each has all that decides its result.
+"""
 
 import hashlib
 import json

@@ -102,6 +102,8 @@ class Plan(Sealed):
 
 
 class Epoch(Value):
+    """An epoch of a fine-tuning run: its mean training loss, and the scores after it."""
+
     epoch: Whole
     train_loss: float
     scores: Scores
@@ -173,6 +175,8 @@ class Record(Sealed):
 
 
 class LossPoint(Value):
+    """The losses of a pretraining at a step."""
+
     step: Whole
     tokens: Whole
     train_loss: float
