@@ -1,4 +1,4 @@
-"""What inputs keep, and what ids stand for, are of one state of the files; what tokens and segments a cell gets."""
+"""Inputs and ids are of one state of the files; the tokens and segments of a cell."""
 
 import json
 from pathlib import Path
@@ -39,14 +39,16 @@ def test_a_checkpoint_changed_in_place_is_another_start_and_what_was_read_stays(
     inputs_of, make_bert
 ):
     folder = make_bert()
-    first, other, meanwhile = (inputs_of(checkpoint=str(folder)) for _ in range(3))
+    first = inputs_of(checkpoint=str(folder))
+    second = inputs_of(checkpoint=str(folder))
+    meanwhile = inputs_of(checkpoint=str(folder))
     digest = first.first_arm.start_digest
     weights = first.first_arm.start.weights["norm.weight"]
     assert meanwhile.first_arm.start_digest == digest
     edit_weights(folder, lambda weights: [tensor.add_(0.01) for tensor in weights.values()])
-    assert other.first_arm.start_digest != digest
+    assert second.first_arm.start_digest != digest
     assert first.first_arm.start_digest == digest
-    assert not other.first_arm.start.weights["norm.weight"].equal(weights)
+    assert not second.first_arm.start.weights["norm.weight"].equal(weights)
     second_arm = first.arms[first.experiment.arms[1].name]
     assert second_arm.start.weights["norm.weight"].equal(weights)
     with pytest.raises(
@@ -78,113 +80,129 @@ class OfflineHub(BrokenAx, HubSource):
 
 
 @pytest.fixture
-def beside(inputs_of):
-    """Inputs of MNLI and RTE from a source, and the names of MNLI's splits and RTE's."""
+def inputs_from(inputs_of):
+    """Return a function that makes inputs of MNLI and RTE from a source of data."""
 
-    def of(source, *predicted):
-        inputs = inputs_of(
-            tasks=["mnli", "rte"], arms=["add"], finetuning={"predict": ["validation", *predicted]}
-        )
+    def make(source, *predicted) -> Inputs:
+        finetuning = {"predict": ["validation", *predicted]}
+        inputs = inputs_of(tasks=["mnli", "rte"], arms=["add"], finetuning=finetuning)
         inputs.tasks.source = source
-        _, cells = settle_jobs(inputs)
-        return (
-            inputs,
-            lambda task: inputs.tokens(next(cell for cell in cells if cell.task == task)).splits,
-        )
+        return inputs
 
-    return of
+    return make
 
 
-def test_mnli_brings_the_diagnostic_set_where_tests_are_predicted_and_it_is_there(beside):
-    inputs, splits = beside(DemoSource(), "test")
-    assert len(splits("mnli")[AX_SPLIT]) == len(generate("ax")["test"])
-    assert AX_SPLIT not in splits("rte")
+def splits_of(inputs: Inputs, task: str):
+    """Return the tokens of the splits of a task's cell."""
+    _, cells = settle_jobs(inputs)
+    cell = next(cell for cell in cells if cell.task == task)
+    return inputs.tokens(cell).splits
+
+
+def test_mnli_has_the_diagnostic_set_if_tests_are_predicted(inputs_from):
+    inputs = inputs_from(DemoSource(), "test")
+    assert len(splits_of(inputs, "mnli")[AX_SPLIT]) == len(generate("ax")["test"])
+    assert AX_SPLIT not in splits_of(inputs, "rte")
+
+
+@pytest.mark.parametrize("source", [WithoutAx(), OfflineHub()], ids=["folder", "hub"])
+def test_a_source_without_ax_gives_the_same_cells_without_the_diagnostic_set(inputs_from, source):
+    inputs = inputs_from(source, "test")
+    assert AX_SPLIT not in splits_of(inputs, "mnli")
     ids = [cell.id for cell in plan_of(inputs).cells]
-    for source in (WithoutAx(), OfflineHub()):
-        inputs, splits = beside(source, "test")
-        assert AX_SPLIT not in splits("mnli")
-        assert [cell.id for cell in plan_of(inputs).cells] == ids
-    inputs, splits = beside(BrokenAx())
+    assert ids == [cell.id for cell in plan_of(inputs_from(DemoSource(), "test")).cells]
+
+
+def test_ax_is_not_read_if_no_test_split_is_predicted(inputs_from):
+    inputs = inputs_from(BrokenAx())
     assert plan_of(inputs).cells
-    assert not [name for name in splits("mnli") if name.startswith("test")]
-    full = OfflineHub()
-    full.error = DiskError("the cache of datasets is full")
-    for source in (BrokenAx(), full):
-        inputs, _ = beside(source, "test")
-        with pytest.raises(type(source.error), match=str(source.error)):
-            plan_of(inputs)
+    assert not [name for name in splits_of(inputs, "mnli") if name.startswith("test")]
 
 
-def test_which_diagnostic_set_was_predicted_is_told_and_changes_no_prediction(beside):
-    with_ax, without = (beside(source, "test")[0] for source in (DemoSource(), WithoutAx()))
-    first, second = (
-        finetune(plan_of(inputs).cells[0], inputs, CPU) for inputs in (with_ax, without)
-    )
-    assert (first.record.diagnostic, second.record.diagnostic) == (
-        DemoSource().load("ax").digest,
-        None,
-    )
-    assert first.predictions.keys() - second.predictions.keys() == {AX_SPLIT}
-    assert all(
-        (first.predictions[split] == logits).all() for split, logits in second.predictions.items()
-    )
+class FullDisk(OfflineHub):
+    """The hub, while the disk of its cache is full."""
+
+    error = DiskError("the cache of datasets is full")
+
+
+@pytest.mark.parametrize("source", [BrokenAx(), FullDisk()], ids=["damaged", "full"])
+def test_a_diagnostic_set_that_cannot_be_read_is_an_error(inputs_from, source):
+    with pytest.raises(type(source.error), match=str(source.error)):
+        plan_of(inputs_from(source, "test"))
+
+
+def test_the_record_names_the_diagnostic_set_which_changes_no_other_prediction(inputs_from):
+    outcomes = []
+    for source in (DemoSource(), WithoutAx()):
+        inputs = inputs_from(source, "test")
+        outcomes.append(finetune(plan_of(inputs).cells[0], inputs, CPU))
+    with_ax, without_ax = outcomes
+    assert with_ax.record.diagnostic == DemoSource().load("ax").digest
+    assert without_ax.record.diagnostic is None
+    assert with_ax.predictions.keys() - without_ax.predictions.keys() == {AX_SPLIT}
+    for split, logits in without_ax.predictions.items():
+        assert (with_ax.predictions[split] == logits).all(), split
 
 
 def save(folder: Path, second: int = 1, types: int = 2) -> str:
-    """A BERT with so many segments, or a DistilBERT for none, and a tokenizer that puts second texts into this one."""
+    """Save an encoder and a tokenizer, and return the folder.
+
+    The encoder is a BERT with `types` segments, or a DistilBERT if there are none. The tokenizer
+    puts second texts into segment `second`.
+    """
     sizes = {"vocab_size": 250, "max_position_embeddings": 32}
-    config = (
-        BertConfig(**SIZES | sizes, type_vocab_size=types)
-        if types
-        else DistilBertConfig(**DISTILBERT | sizes)
-    )
+    config = DistilBertConfig(**DISTILBERT | sizes)
+    if types:
+        config = BertConfig(**SIZES | sizes, type_vocab_size=types)
     AutoModel.from_config(config).save_pretrained(folder)
     state = json.loads(train_tokenizer(TEXTS, 200).backend_tokenizer.to_str())
     for part in state["post_processor"]["pair"]:
         next(iter(part.values()))["type_id"] *= second
-    PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(state)), **SPECIAL
-    ).save_pretrained(folder)
+    library = Tokenizer.from_str(json.dumps(state))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=library, **SPECIAL)
+    tokenizer.save_pretrained(folder)
     return str(folder)
 
 
 @pytest.mark.parametrize(("second", "types"), [(2, 2), (9, 3)])
 def test_a_segment_without_a_row_is_refused_before_any_compute(inputs_of, tmp_path, second, types):
-    inputs = inputs_of(
-        checkpoint=save(tmp_path / "bert", second, types), arms=["add"], tasks=["rte"]
-    )
-    said = (
+    folder = save(tmp_path / "bert", second, types)
+    inputs = inputs_of(checkpoint=folder, arms=["add"], tasks=["rte"])
+    message = (
         f"the tokenizer tells {second + 1} segments apart but the checkpoint '.*bert' "
         f"embeds {types}; put the tokenizer"
     )
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         plan_of(inputs)
 
 
 def test_an_encoder_with_one_segment_or_none_gets_no_other_beside_arms_that_have_two(
     inputs_of, tmp_path
 ):
-    folders = [save(tmp_path / f"of-{types}", types=types) for types in (2, 1, 0)]
-    arms = [
-        {"name": Path(folder).name, "variant": "add", "checkpoint": folder} for folder in folders
-    ]
+    arms = []
+    for types in (2, 1, 0):
+        folder = save(tmp_path / f"of-{types}", types=types)
+        arms.append({"name": f"of-{types}", "variant": "add", "checkpoint": folder})
     inputs = inputs_of(arms=arms, tasks=["rte"])
     assert [arm.segments for arm in inputs.arms.values()] == [(2, 2), (2, 1), (2, 0)]
-    two, one, _ = (inputs.tokens(cell).splits["train"] for cell in plan_of(inputs).cells)
-    assert (one.ids == two.ids).all()
-    assert (one.segments.max(), two.segments.max(), len(one.segments)) == (0, 1, len(one.ids))
+    of_two, of_one, _ = (inputs.tokens(cell).splits["train"] for cell in plan_of(inputs).cells)
+    assert (of_one.ids == of_two.ids).all()
+    assert of_two.segments.max() == 1
+    assert of_one.segments.tolist() == [0] * len(of_one.ids)
+
+
+def row_counts(inputs: Inputs) -> dict[str, int]:
+    return {name: len(split) for name, split in inputs.tasks.data("rte").splits.items()}
 
 
 def test_a_limit_cuts_train_and_validation_and_a_tasks_own_one_train_alone(inputs_of):
-    whole, both, own = (
-        inputs_of(arms=["add"], tasks=["rte"], **changes)
-        for changes in ({}, {"limit": 8}, {"finetuning": {"tasks": {"rte": {"limit": 8}}}})
-    )
-    rows = [
-        {name: len(split) for name, split in each.tasks.data("rte").splits.items()}
-        for each in (whole, both, own)
-    ]
-    assert rows[1] == rows[0] | {"train": 8, "validation": 8}
-    assert rows[2] == rows[0] | {"train": 8}
-    assert own.tasks.train_split("rte").equals(both.tasks.train_split("rte"))
-    assert len({each.tasks.data("rte").digest for each in (whole, both, own)}) == 3
+    of_task = {"tasks": {"rte": {"limit": 8}}}
+    full = inputs_of(arms=["add"], tasks=["rte"])
+    limited = inputs_of(arms=["add"], tasks=["rte"], limit=8)
+    train_limited = inputs_of(arms=["add"], tasks=["rte"], finetuning=of_task)
+    assert row_counts(limited) == row_counts(full) | {"train": 8, "validation": 8}
+    assert row_counts(train_limited) == row_counts(full) | {"train": 8}
+    train = train_limited.tasks.train_split("rte")
+    assert train.equals(limited.tasks.train_split("rte"))
+    digests = {inputs.tasks.data("rte").digest for inputs in (full, limited, train_limited)}
+    assert len(digests) == 3
