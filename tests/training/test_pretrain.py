@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -32,6 +33,7 @@ from glue_bench.model.fresh import seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.start import Start, weights_digest
 from glue_bench.model.variants import VARIANTS
+from glue_bench.records.values import PretrainingRecord
 from glue_bench.training import packing
 from glue_bench.training import pretrain as module
 from glue_bench.training.loop import linear_factor, rate_factor
@@ -42,32 +44,37 @@ from glue_bench.training.tokenizers import tokenizer_digest
 
 
 def batch_of(tiny: Tiny, step: int):
-    """What the arm is shown at a step."""
-    chosen, vocabulary = tiny.run.settings, Vocabulary.of(tiny.arm.tokenizer)
-    how = {
-        "rows": chosen.rows,
-        "mask_probability": chosen.mask_probability,
-        "seed": chosen.seed,
-        "step": step,
-    }
-    return training_batch(tiny.packed_text["train"], vocabulary, **how)
+    """Return the batch of a step."""
+    settings = tiny.run.settings
+    return training_batch(
+        tiny.packed_text["train"],
+        Vocabulary.of(tiny.arm.tokenizer),
+        rows=settings.rows,
+        mask_probability=settings.mask_probability,
+        seed=settings.seed,
+        step=step,
+    )
 
 
 def full_loss(model: EncoderForMaskedLM, batch) -> torch.Tensor:
-    """Summed cross-entropy over a batch's targets by the head that runs everywhere."""
+    """Return the summed cross-entropy over a batch's targets, from logits of every place."""
     labels = torch.full(batch.ids.shape, -100)
     labels.view(-1)[batch.places] = batch.targets
     return model(batch.ids, batch.mask, batch.segments, labels=labels).loss * len(batch.targets)
 
 
 def plain_batches(tiny: Tiny, model: EncoderForMaskedLM):
-    """The losses of the parts of each step's batch by the head over every place, as functions."""
-    for step in range(tiny.run.settings.steps):
+    """Yield the losses of the parts of each step's batch, as functions."""
+
+    def share_of_loss(part, targets: int) -> torch.Tensor:
+        return full_loss(model, part) / targets
+
+    settings = tiny.run.settings
+    for step in range(settings.steps):
         batch = batch_of(tiny, step)
-        of_all = len(batch.targets)
-        torch.manual_seed(seed_of(tiny.run.settings.seed, step, 0))
-        parts = batch.parts(tiny.run.settings.micro_batch_size)
-        yield [lambda part=part, of_all=of_all: full_loss(model, part) / of_all for part in parts]
+        torch.manual_seed(seed_of(settings.seed, step, 0))
+        parts = batch.parts(settings.micro_batch_size)
+        yield [partial(share_of_loss, part, len(batch.targets)) for part in parts]
 
 
 @pytest.mark.parametrize(
@@ -77,43 +84,55 @@ def test_pretraining_equals_plain_torch(tmp_path, arm):
     """Each step is clipped and as long as its gradient, dropout differs by step, and the last part is not full."""
     scratch = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
     tiny = Tiny.of(
-        tmp_path, *arm, scratch=scratch, steps=9, micro_batch_tokens=3 * LENGTH, adam_epsilon=1e-2,
-        learning_rates=[0.05], clip_norm=0.1, weight_decay=0.1, warmup_ratio=0.3, segments="pairs",
-    )  # fmt: skip
-    left = tiny.finish()
+        tmp_path,
+        *arm,
+        scratch=scratch,
+        steps=9,
+        micro_batch_tokens=3 * LENGTH,
+        adam_epsilon=1e-2,
+        learning_rates=[0.05],
+        clip_norm=0.1,
+        weight_decay=0.1,
+        warmup_ratio=0.3,
+        segments="pairs",
+    )
+    record = tiny.finish().record
     chosen = tiny.run.settings
     model = build_masked_lm(tiny.arm.start, chosen.seed, chosen.dropout)
     losses = plainly_trained(model, chosen, chosen.steps, plain_batches(tiny, model))
-    assert [point.train_loss for point in left.record.losses] == pytest.approx(losses, abs=1e-6)
-    assert 0 < left.record.segment_pairs <= 1
+    assert [point.train_loss for point in record.losses] == pytest.approx(losses, abs=1e-6)
+    assert 0 < record.segment_pairs <= 1
     start = build_masked_lm(tiny.arm.start, 1).state_dict()
-    moved = []
+    expected = model.state_dict()
+    changes = []
     for name, tensor in tiny.weights(9).items():
-        torch.testing.assert_close(tensor, model.state_dict()[name], rtol=0, atol=1e-6, msg=name)
-        moved.append((tensor - start[name]).abs().max().item())
-    assert max(moved) > 1e-3
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-6, msg=name)
+        changes.append((tensor - start[name]).abs().max().item())
+    assert max(changes) > 1e-3
 
 
-def test_arms_share_their_fresh_modules():
-    def drawn(seed, *arm):
-        return build_masked_lm(
-            Start(config(*arm, num_hidden_layers=2), {}, "scratch"), seed
-        ).state_dict()
+def fresh_state(seed, *arm) -> dict[str, torch.Tensor]:
+    start = Start(config(*arm, num_hidden_layers=2), {}, "scratch")
+    return build_masked_lm(start, seed).state_dict()
 
-    reference, other = drawn(1), drawn(2)
-    for arm in ARMS:
-        if "position_start" in arm[1]:  # the option is another start of the table
-            continue
-        state = drawn(1, *arm)
-        shared = [
-            name
-            for name in state
-            if name in reference and state[name].shape == reference[name].shape
-        ]
-        assert len(shared) > 20
-        assert [name for name in shared if not torch.equal(state[name], reference[name])] == [], arm
-    differ = {name for name in reference if not torch.equal(other[name], reference[name])}
-    assert differ == {name for name in reference if name.endswith("weight") and "norm" not in name}
+
+# The option position_start is another start of the table.
+@pytest.mark.parametrize("arm", [arm for arm in ARMS if "position_start" not in arm[1]], ids=str)
+def test_arms_share_their_fresh_modules(arm):
+    reference = fresh_state(1)
+    shared = 0
+    for name, tensor in fresh_state(1, *arm).items():
+        if name in reference and tensor.shape == reference[name].shape:
+            assert torch.equal(tensor, reference[name]), name
+            shared += 1
+    assert shared > 20
+
+
+def test_the_seed_decides_all_weights_but_biases_and_norms():
+    second = fresh_state(2)
+    for name, tensor in fresh_state(1).items():
+        is_drawn = name.endswith("weight") and "norm" not in name
+        assert torch.equal(tensor, second[name]) != is_drawn, name
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
@@ -135,46 +154,44 @@ def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(
 ):
     monkeypatch.setattr(packing, "PIECE_TOKENS", 40)
     tiny = Tiny.of(tmp_path, "untied", scratch=STILL, steps=2)
-    left = tiny.finish(compute=compute)
-    text, vocabulary = (
-        tiny.packed_text["validation"],
-        Vocabulary.of(tiny.arm.tokenizer),
-    )
+    outcome = tiny.finish(compute=compute)
+    text = tiny.packed_text["validation"]
+    vocabulary = Vocabulary.of(tiny.arm.tokenizer)
     model = EncoderForMaskedLM.from_pretrained(tiny.checkpoint(2)).eval()
     batches = list(masked_evaluation_batches(text, vocabulary, 0.15))
     count = sum(len(batch.targets) for batch in batches)
     with compute.autocast(), torch.inference_mode():
         expected = sum(full_loss(model, batch).item() for batch in batches) / count
-    assert left.record.validation_loss == pytest.approx(
-        expected, rel=1e-5 if compute == CPU else 1e-2
-    )
-    assert left.validation["loss_sum"].sum() / count == pytest.approx(
-        left.record.validation_loss, rel=1e-12
-    )
-    assert left.validation["count"].sum() == count
-    assert len(set(left.validation["count"])) > 1  # pieces do not count alike
-    at = list[int]()  # the places of the targets in the text
-    for first, batch in enumerate(batches):
-        row, column = np.divmod(batch.places.numpy(), batch.ids.shape[1])
-        at += (text.offsets[64 * first + row] + column).tolist()
-    pieces = np.searchsorted(text.pieces[0], at, side="right") - 1
-    assert (np.bincount(pieces, minlength=len(text.pieces[0])) == left.validation["count"]).all()
-    assert (left.validation["document"] == text.pieces[1]).all()
+    loss = outcome.record.validation_loss
+    assert loss == pytest.approx(expected, rel=1e-5 if compute == CPU else 1e-2)
+    counts = outcome.validation["count"]
+    assert outcome.validation["loss_sum"].sum() / count == pytest.approx(loss, rel=1e-12)
+    assert counts.sum() == count
+    assert len(set(counts)) > 1  # pieces do not count alike
+    places: list[int] = []  # of the targets in the text
+    for number, batch in enumerate(batches):
+        rows, columns = np.divmod(batch.places.numpy(), batch.ids.shape[1])
+        places += (text.offsets[64 * number + rows] + columns).tolist()
+    starts, documents = text.pieces
+    pieces = np.searchsorted(starts, places, side="right") - 1
+    assert np.bincount(pieces, minlength=len(starts)).tolist() == counts.tolist()
+    assert outcome.validation["document"].tolist() == documents.tolist()
 
 
 def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_asked_for(
     tmp_path, monkeypatch
 ):
-    every = Tiny.of(tmp_path / "every", steps=19, validations=10).finish().record.losses
+    full_curve = Tiny.of(tmp_path / "full", steps=19, validations=10).finish().record.losses
     monkeypatch.setattr(module, "CURVE_POINTS", 7)
-    some = Tiny.of(tmp_path / "some", steps=19, validations=10).finish().record.losses
-    assert [point.step for point in every] == list(range(1, 20))
-    validated = [point.step for point in some if point.validation_loss is not None]
+    curve = Tiny.of(tmp_path / "short", steps=19, validations=10).finish().record.losses
+    assert [point.step for point in full_curve] == list(range(1, 20))
+    validated = [point.step for point in curve if point.validation_loss is not None]
     assert validated == [2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
-    steps = [point.step for point in some]
+    steps = [point.step for point in curve]
     assert sorted(set(steps) - set(validated)) == [3, 9, 11, 17]
-    for first, point in zip([0, *steps], some, strict=False):
-        mean = np.mean([each.train_loss for each in every[first : point.step]])
+    losses = [point.train_loss for point in full_curve]
+    for first, point in zip([0, *steps], curve, strict=False):
+        mean = np.mean(losses[first : point.step])
         assert point.train_loss == pytest.approx(mean, rel=1e-5)
 
 
@@ -182,22 +199,23 @@ def test_where_memory_is_short_it_goes_on_with_half_the_rows(tmp_path, monkeypat
     """There is room for two rows, and from the third step on for one."""
     passes = count()
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
-    whole = Tiny.of(tmp_path / "whole", scratch=STILL, steps=4).finish().record
+    unlimited = Tiny.of(tmp_path / "unlimited", scratch=STILL, steps=4).finish().record
     monkeypatch.setitem(VARIANTS, "greedy", Greedy)
     monkeypatch.setattr(Greedy, "room", property(lambda _: 2 if next(passes) < 11 else 1))
-    parted = Tiny.of(tmp_path / "parted", "greedy", scratch=STILL, steps=4).finish().record
-    assert (whole.micro_batch_tokens, parted.micro_batch_tokens) == (8 * LENGTH, LENGTH)
-    assert (parted.stream, parted.tokens) == (whole.stream, whole.tokens)
-    assert [point.step for point in parted.losses] == [1, 2, 3, 4]
-    assert parted.train_loss == pytest.approx(whole.train_loss, rel=1e-5)
+    limited = Tiny.of(tmp_path / "limited", "greedy", scratch=STILL, steps=4).finish().record
+    assert unlimited.micro_batch_tokens == 8 * LENGTH
+    assert limited.micro_batch_tokens == LENGTH
+    assert limited.stream == unlimited.stream
+    assert limited.tokens == unlimited.tokens
+    assert [point.step for point in limited.losses] == [1, 2, 3, 4]
+    assert limited.train_loss == pytest.approx(unlimited.train_loss, rel=1e-5)
 
 
 def test_a_run_that_diverges_says_what_was_spent(tmp_path, monkeypatch):
     monkeypatch.setitem(VARIANTS, "diverging", Diverging)
     monkeypatch.setattr(Diverging, "in_training", False)
-    with pytest.raises(
-        DivergedPretrainingError, match="validation loss is nan at step 10"
-    ) as caught:
+    message = "validation loss is nan at step 10"
+    with pytest.raises(DivergedPretrainingError, match=message) as caught:
         Tiny.of(tmp_path, "diverging").finish()
     record = caught.value.record
     assert [point.step for point in record.losses] == list(range(1, 10))
@@ -208,8 +226,8 @@ def test_a_run_that_diverges_says_what_was_spent(tmp_path, monkeypatch):
 
 def test_a_batch_without_a_word_that_the_tokenizer_knows_is_no_divergence(tmp_path):
     (tmp_path / "rest.txt").write_text("\n".join(["Z " * LENGTH] * 120))
-    left = Tiny.of(tmp_path, corpus=[str(tmp_path)], batch_tokens=LENGTH, steps=8).finish()
-    assert np.isfinite(left.record.train_loss)
+    tiny = Tiny.of(tmp_path, corpus=[str(tmp_path)], batch_tokens=LENGTH, steps=8)
+    assert np.isfinite(tiny.finish().record.train_loss)
 
 
 def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
@@ -222,9 +240,8 @@ def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
     }
     for ratio in (0.0, 0.25, 1.0):
         linear = PretrainingSettings(**usual, warmup_ratio=ratio)
-        assert all(
-            rate_factor(linear, step) == linear_factor(step, 10, ratio) for step in range(10)
-        )
+        for step in range(10):
+            assert rate_factor(linear, step) == linear_factor(step, 10, ratio)
     trapezoid = PretrainingSettings(
         **usual, schedule="trapezoid", warmup_ratio=0.25, decay_share=0.2
     )
@@ -232,31 +249,56 @@ def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
     assert factors == pytest.approx([0, 1 / 3, 2 / 3, 1, 1, 1, 1, 1, 1, 0.5])
 
 
-def test_the_facts_are_complete(tmp_path):
-    tiny = Tiny.of(tmp_path)
-    facts, text = tiny.finish().record, tiny.packed_text
-    weights = {
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Tiny, PretrainingRecord]:
+    tiny = Tiny.of(tmp_path_factory.mktemp("finished"))
+    return tiny, tiny.finish().record
+
+
+def test_the_record_has_the_digest_of_the_encoder_in_its_checkpoint(finished):
+    tiny, record = finished
+    encoder_weights = {
         name.removeprefix("base."): tensor
         for name, tensor in tiny.weights().items()
         if name.startswith("base")
     }
-    assert facts.weights == {20: weights_digest(weights)}
-    assert facts.micro_batch_tokens == 8 * LENGTH
-    assert facts.corpus_tokens == int(text["train"].lengths.sum())
-    assert facts.validation_tokens == int(text["validation"].lengths.sum())
-    assert (
-        facts.tokens
-        == facts.losses[-1].tokens
-        == sum(batch_of(tiny, step).tokens for step in range(20))
-    )
-    assert facts.tokens_per_second == pytest.approx(facts.tokens / facts.seconds, rel=0.01)
-    assert facts.peak_memory_bytes is None or facts.peak_memory_bytes > 1e7
-    made = facts.environment
-    assert (made.device, made.precision, made.threads) == ("cpu", "float32", 1)
-    assert facts.seconds >= facts.losses[-1].seconds > 0
-    search = Tiny.of(tmp_path / "search")
-    left = replace(search, run=search.run.model_copy(update={"is_search": True})).finish().record
-    assert (left.weights, left.validation_loss) == ({}, facts.validation_loss)
+    assert record.weights == {20: weights_digest(encoder_weights)}
+
+
+def test_the_record_counts_tokens(finished):
+    tiny, record = finished
+    text = tiny.packed_text
+    tokens = sum(batch_of(tiny, step).tokens for step in range(20))
+    assert record.tokens == tokens
+    assert record.losses[-1].tokens == tokens
+    assert record.micro_batch_tokens == 8 * LENGTH
+    assert record.corpus_tokens == int(text["train"].lengths.sum())
+    assert record.validation_tokens == int(text["validation"].lengths.sum())
+
+
+def test_the_record_has_its_costs_and_its_environment(finished):
+    _, record = finished
+    assert record.tokens_per_second == pytest.approx(record.tokens / record.seconds, rel=0.01)
+    assert record.peak_memory_bytes is None or record.peak_memory_bytes > 1e7
+    assert record.seconds >= record.losses[-1].seconds > 0
+    assert record.environment.device == "cpu"
+    assert record.environment.precision == "float32"
+    assert record.environment.threads == 1
+
+
+def test_a_run_of_a_search_keeps_no_weights(finished, tmp_path):
+    tiny = Tiny.of(tmp_path)
+    job = tiny.run.model_copy(update={"is_search": True})
+    record = replace(tiny, run=job).finish().record
+    assert record.weights == {}
+    assert record.validation_loss == finished[1].validation_loss
+
+
+def assert_same_weights(first: Tiny, second: Tiny, step: int) -> None:
+    """Check that two runs have left the same bits after a step."""
+    weights = second.weights(step)
+    for name, tensor in first.weights(step).items():
+        assert torch.equal(weights[name], tensor), name
 
 
 @pytest.mark.parametrize(
@@ -266,21 +308,16 @@ def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatc
     """Also in the middle of a point's mean, and with other random numbers drawn meanwhile."""
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     monkeypatch.setattr(module, "CURVE_POINTS", losses)
-    whole, broken = (
-        Tiny.of(tmp_path / name, *arm, checkpoints=[9], validations=2)
-        for name in ("whole", "broken")
-    )
-    expected = whole.finish()
+    unbroken = Tiny.of(tmp_path / "unbroken", *arm, checkpoints=[9], validations=2)
+    broken = Tiny.of(tmp_path / "broken", *arm, checkpoints=[9], validations=2)
+    expected = unbroken.finish()
     for step in (10, 20):
         broken.stop_at(step)
         torch.manual_seed(step)
     assert broken.place.read_state()["progress"]["step"] == 20
     assert timeless(broken.finish()) == timeless(expected)
     for step in (9, 20):
-        assert all(
-            torch.equal(broken.weights(step)[name], tensor)
-            for name, tensor in whole.weights(step).items()
-        )
+        assert_same_weights(unbroken, broken, step)
 
 
 def end_process(*_):
@@ -304,10 +341,9 @@ def test_what_a_signal_ends_goes_on_from_that_step(
 ):
     """The signal comes in the middle of a step, of the one before a checkpoint, of the last, or in a validation."""
     monkeypatch.setitem(VARIANTS, "signalled", Signalled)
-    whole, broken = (
-        Tiny.of(tmp_path / name, "signalled", checkpoints=[9]) for name in ("whole", "broken")
-    )
-    expected = whole.finish()
+    unbroken = Tiny.of(tmp_path / "unbroken", "signalled", checkpoints=[9])
+    broken = Tiny.of(tmp_path / "broken", "signalled", checkpoints=[9])
+    expected = unbroken.finish()
     passes = count(1)
 
     def send(is_training):
@@ -321,17 +357,15 @@ def test_what_a_signal_ends_goes_on_from_that_step(
     signal.signal(number, before)
     assert broken.place.read_state()["progress"]["step"] == step
     assert timeless(broken.finish()) == timeless(expected)
-    for kept in (9, 20):
-        assert all(
-            torch.equal(broken.weights(kept)[name], tensor)
-            for name, tensor in whole.weights(kept).items()
-        )
+    for kept_step in (9, 20):
+        assert_same_weights(unbroken, broken, kept_step)
 
 
 def test_a_second_ctrl_c_cuts_a_step_in_two_and_leaves_the_last_whole_state(tmp_path, monkeypatch):
     monkeypatch.setitem(VARIANTS, "signalled", Signalled)
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
-    tiny, passes = Tiny.of(tmp_path, "signalled"), count(1)
+    tiny = Tiny.of(tmp_path, "signalled")
+    passes = count(1)
 
     def send(is_training):
         if is_training and next(passes) == 7:
@@ -348,47 +382,57 @@ def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monk
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     tiny = Tiny.of(tmp_path)
     tiny.stop_at(12)
-    left = Tiny.of(tmp_path, checkpoints=[5, 15]).finish()
-    assert [*left.record.weights] == [5, 15, 20]
-    assert all(
-        tiny.inputs.store.checkpoints.has(tiny.run.id, step, digest)
-        for step, digest in left.record.weights.items()
-    )
-    assert [point.step for point in left.record.losses] == list(range(1, 21))
+    record = Tiny.of(tmp_path, checkpoints=[5, 15]).finish().record
+    assert [*record.weights] == [5, 15, 20]
+    for step, digest in record.weights.items():
+        assert tiny.inputs.store.checkpoints.has(tiny.run.id, step, digest)
+    assert [point.step for point in record.losses] == list(range(1, 21))
 
 
-def test_a_state_of_another_computer_or_damaged_is_refused_and_one_of_another_rate_no_use(
-    tmp_path, monkeypatch
-):
+@pytest.fixture
+def stopped(tmp_path, monkeypatch) -> Tiny:
+    """A run that was stopped at its fourth step."""
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     tiny = Tiny.of(tmp_path)
     tiny.stop_at(4)
-    path = tiny.place.folder / "resume.pt"
-    whole, rate = path.read_bytes(), tiny.run.learning_rate
-    assert tiny.place.resumed_state(CPU, rate)["progress"]["step"] == 4
-    assert tiny.place.resumed_state(CPU, 1e-5) is None  # another search may have chosen it
+    return tiny
+
+
+def test_a_state_of_another_rate_is_no_use(stopped):
+    """Another search may have chosen it."""
+    rate = stopped.run.learning_rate
+    assert stopped.place.resumed_state(CPU, rate)["progress"]["step"] == 4
+    assert stopped.place.resumed_state(CPU, 1e-5) is None
+
+
+def test_a_state_of_another_device_is_refused(stopped):
+    gpu = replace(BF16, device=torch.device("cuda"))
     with pytest.raises(UserError, match="but this run computes on cuda in bf16"):
-        tiny.place.resumed_state(replace(BF16, device=torch.device("cuda")), rate)
-    other = f"'{path}' was computed on cpu in float32, but this run computes on cpu in bf16; "
-    for content, compute, said in [
-        (
-            whole,
-            BF16,
-            f"{other}give --device cpu --precision float32, or delete it to start this arm anew",
-        ),
-        *(
-            (whole[: int(kept * len(whole))], CPU, f"cannot read '{path}' (")
-            for kept in (0, 0.5, 0.99)
-        ),
-    ]:
-        path.write_bytes(content)
-        before = tiny.files()
-        with pytest.raises(UserError, match=re.escape(said)) as caught:
-            tiny.finish(compute=compute)
-        assert str(caught.value).endswith(
-            "; delete it to start this arm anew" if content != whole else said
-        )
-        assert tiny.files() == before
+        stopped.place.resumed_state(gpu, stopped.run.learning_rate)
+
+
+def test_a_state_of_another_precision_is_refused_and_left_as_it_is(stopped):
+    before = stopped.files()
+    with pytest.raises(UserError) as caught:
+        stopped.finish(compute=BF16)
+    assert str(caught.value) == (
+        f"'{stopped.place.resume}' was computed on cpu in float32, "
+        "but this run computes on cpu in bf16; give --device cpu --precision float32, "
+        "or delete it to start this arm anew"
+    )
+    assert stopped.files() == before
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_damaged_state_is_refused_and_left_as_it_is(stopped, share):
+    path = stopped.place.resume
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    before = stopped.files()
+    with pytest.raises(UserError, match=re.escape(f"cannot read '{path}' (")) as caught:
+        stopped.finish()
+    assert str(caught.value).endswith("; delete it to start this arm anew")
+    assert stopped.files() == before
 
 
 def test_checkpoints_of_the_steps_asked_for_are_kept_and_replace_those_of_an_earlier_run(tmp_path):
@@ -396,16 +440,13 @@ def test_checkpoints_of_the_steps_asked_for_are_kept_and_replace_those_of_an_ear
     tiny = Tiny.of(tmp_path, checkpoints=[10, 5])
     tiny.finish()
     before = tiny.files()
-    assert {path.name for path in tiny.place.folder.iterdir()} == {
-        "resume.pt",
-        "step-5",
-        "step-10",
-        "step-20",
-    }
+    names = sorted(path.name for path in tiny.place.folder.iterdir())
+    assert names == ["resume.pt", "step-10", "step-20", "step-5"]
     assert not torch.equal(tiny.weights(5)["dense.weight"], tiny.weights(10)["dense.weight"])
     tiny.place.end()
     files = [tiny.checkpoint(step) / "model.safetensors" for step in (5, 10, 20)]
     for file in files:
         file.write_bytes(b"of a run that has no record")
     tiny.finish()
-    assert all(file.read_bytes() == before[str(file)] for file in files)
+    for file in files:
+        assert file.read_bytes() == before[str(file)]
