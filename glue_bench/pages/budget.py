@@ -99,12 +99,12 @@ def budget_frame(results: Results) -> DataFrame:
     """Give the budget of each arm and seed of its pretraining.
 
     Returns:
-        A frame with a row for each arm and seed: arm, variant, origin, PRETRAINING_KEYS, PRETRAINING_FIGURES, steps,
-        stream, length and device. Values are missing where an arm was not pretrained. `stream` is a
-        hash over everything that the arm was shown, in order: equal streams saw the same tokens and
-        masks. `tokens_to_reference` is the number of tokens after which the validation loss first
-        was the last one of the reference arm with the same seed. `swap_1` is the swap test of
-        neighbouring words, 0 to 100.
+        A frame with a row for each arm and seed: arm, variant, origin, PRETRAINING_KEYS,
+        PRETRAINING_FIGURES, steps, stream, length and device. Values are missing where an arm was
+        not pretrained. `stream` is a hash over everything that the arm was shown, in order: equal
+        streams saw the same tokens and masks. `tokens_to_reference` is the number of tokens after
+        which the validation loss first was the last one of the reference arm with the same seed.
+        `swap_1` is the swap test of neighbouring words, 0 to 100.
     """
     pretrainings = results.pretrainings
     runs = pretrainings[~pretrainings["is_search"]]
@@ -200,8 +200,8 @@ def rates_frame(results: Results) -> DataFrame:
     """Give the runs of the searches for rates.
 
     Returns:
-        A frame with a row for each run: RATES_COLUMNS, without `seed` if there is only one. The loss
-        is missing where training diverged.
+        A frame with a row for each run: RATES_COLUMNS, without `seed` if there is only one. The
+        loss is missing where training diverged.
     """
     keys = ["arm", "learning_rate"]
     runs = results.pretrainings[results.pretrainings["finished"]]

@@ -140,8 +140,9 @@ def phenomena_frame(
         diagnostic: The labels and the phenomena.
 
     Returns:
-        PLACE_COLUMNS (the phenomenon is empty for a whole category, both are for everything); mean, std and
-        n over seeds, of several pretrainings over these; SIZE_COLUMNS. With one label R3 counts as 0.
+        PLACE_COLUMNS (the phenomenon is empty for a whole category, both are for everything); mean,
+        std and n over seeds, of several pretrainings over these; SIZE_COLUMNS. With one label R3
+        counts as 0.
     """
     labels = diagnostic.pairs["label"].to_numpy()
     rows = []

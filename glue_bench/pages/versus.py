@@ -23,41 +23,42 @@ DECIMALS = 6
 SIGNIFICANT_DIGITS = 3
 COVERS = {
     "examples": (
-        "One run of each system. **Intervals cover other examples of this kind alone.** They do not "
-        "cover other seeds: how much a system varies from run to run is not known."
+        "One run of each system. **Intervals cover other examples of this kind alone.** They do "
+        "not cover other seeds: how much a system varies from run to run is not known."
     ),
     "seeds": (
-        "Scores of runs, without examples. **Intervals cover other seeds alone.** They do not cover "
-        "other examples."
+        "Scores of runs, without examples. **Intervals cover other seeds alone.** They do not "
+        "cover other examples."
     ),
     "seeds and examples": "Intervals cover other seeds and other examples.",
 }
 """The first line of the page, by what the data allow."""
 LEGEND = {
     "difference": (
-        "Difference: the first system less the second, in the unit of the metric; points (0 to 100) for "
-        "answers that are right or wrong."
+        "Difference: the first system less the second, in the unit of the metric; points "
+        "(0 to 100) for answers that are right or wrong."
     ),
     "named": (
         "p (adjusted): corrected by Holm for the systems that are compared with the reference. The "
         "95% intervals of a task hold for all of them together (Bonferroni)."
     ),
     "best": (
-        "The reference is the system with the best mean, which the data chose. So p (adjusted) and the "
-        "95% intervals are corrected for all pairs of systems (Bonferroni)."
+        "The reference is the system with the best mean, which the data chose. So p (adjusted) "
+        "and the 95% intervals are corrected for all pairs of systems (Bonferroni)."
     ),
     "verdict": (
-        "No verdict: the data do not tell the two systems apart. It does not mean that they are equal; "
-        "the interval says which differences remain possible."
+        "No verdict: the data do not tell the two systems apart. It does not mean that they are "
+        "equal; the interval says which differences remain possible."
     ),
     "equivalent": (
-        "Equivalent: the whole interval lies within the margin. p (equivalent): two one-sided tests, "
-        "corrected as the interval is."
+        "Equivalent: the whole interval lies within the margin. p (equivalent): two one-sided "
+        "tests, corrected as the interval is."
     ),
     "noise": (
-        "Where the noise is: shares of the variance of a difference. Smallest: half the width of an "
-        "interval, the median over systems; a measured difference as large as this has a verdict. "
-        "80% power: what it takes to find a true difference of that size four times out of five."
+        "Where the noise is: shares of the variance of a difference. Smallest: half the width of "
+        "an interval, the median over systems; a measured difference as large as this has a "
+        "verdict. 80% power: what it takes to find a true difference of that size four times out "
+        "of five."
     ),
 }
 
@@ -164,7 +165,7 @@ def _contrast_texts(
 
 
 def noise_table(versus: Versus) -> Table:
-    """Return for each column where the variance of a difference comes from, and what would reduce it."""
+    """Return for each column where the variance of a difference is from, and what reduces it."""
     titles = column_titles(versus)
     rows: list[dict[str, str]] = []
     for estimate in versus.group.estimates:
@@ -254,7 +255,7 @@ def _errors(versus: Versus, column: str) -> np.ndarray:
 
 
 def _smallest(versus: Versus, column: str) -> float:
-    """Return the median of the smallest differences that would have had a verdict; NaN without a test."""
+    """Return the median of the smallest differences with a verdict; NaN without a test."""
     rows = versus.contrasts
     values = rows.loc[rows["column"] == column, "smallest"].dropna()
     return float(values.median()) if len(values) else math.nan

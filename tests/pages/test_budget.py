@@ -129,7 +129,7 @@ def test_the_losses_of_searches_are_no_losses_of_arms(results):
     ],
 )
 def test_the_page_has_the_means_over_both_seeds(results, title, expected):
-    table = read_markdown(to_markdown(budget_page(results)))[0]
+    table, *_ = read_markdown(to_markdown(budget_page(results)))
     place = table.header.index(title)
     assert {row[0]: row[place] for row in table.texts} == expected
 

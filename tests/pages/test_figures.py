@@ -62,10 +62,14 @@ on_both_pages = pytest.mark.parametrize("colours", [LIGHT, ON_DARK], ids=["light
 
 def lab(colour, reader="none"):
     """CIELAB of a colour as a reader with this kind of colour blindness sees it."""
-    perceived = np.clip(READERS[reader] @ linear(colour), 0, 1)
-    xyz = (TO_XYZ @ perceived) / (TO_XYZ @ np.ones(3))
-    f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
-    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+    light = READERS[reader] @ linear(colour)
+    perceived = np.clip(light, 0, 1)
+    white = TO_XYZ @ np.ones(3)
+    xyz = TO_XYZ @ perceived / white
+    near_black = (24389 / 27 * xyz + 16) / 116
+    x, y, z = np.where(xyz > 216 / 24389, np.cbrt(xyz), near_black)
+    lightness = 116 * y - 16
+    return np.array([lightness, 500 * (x - y), 200 * (y - z)])
 
 
 @on_both_pages
@@ -112,7 +116,8 @@ def test_a_legend_stays_inside_its_figure(labels):
         for label in labels:
             axes.plot([0, 1], label=label)
         legend_below(figure)
-    assert len([text for text in texts_of(figure) if text[0] in "acxy"]) == len(labels)
+    names = [text for text in texts_of(figure) if text[0] in "acxy"]
+    assert len(names) == len(labels)
 
 
 @paper_style()

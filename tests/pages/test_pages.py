@@ -68,7 +68,9 @@ def test_equal_scores_as_shown_are_both_bold_and_one_arm_alone_is_not(bench):
     bench.finish("rte", 1, 0.9, arm="alone", origin="scratch")
     _, (pretrained, scratch, *_) = shown(bench.plan())
     assert [pretrained.title, scratch.title] == ["Pretrained", "Scratch"]
-    bold = {row[0][0]: row[2][1] for row in (*pretrained.rows, *scratch.rows)}
+    bold = {}
+    for (arm, _), _, (_, is_bold), *_ in (*pretrained.rows, *scratch.rows):
+        bold[arm] = is_bold
     assert bold == {"a": True, "b": True, "c": False, "alone": False}
 
 
@@ -171,7 +173,8 @@ def test_an_arm_is_marked_whichever_of_the_runs_behind_its_score_was_elsewhere(b
         if arm == "none":
             places[stage] = usual | fact
         job = bench.pretrain(arm, steps=10, environment=places["pretraining"])
-        mnli, rte = bench.expect("mnli", arm=arm), bench.expect("rte", arm=arm)
+        mnli = bench.expect("mnli", arm=arm)
+        rte = bench.expect("rte", arm=arm)
         mnli |= {"pretraining": job.id, "steps": 10}
         rte |= {"pretraining": job.id, "steps": 10, "mnli": mnli["cell_id"]}
         bench.record(mnli, environment=places["mnli"])
@@ -211,7 +214,10 @@ def tables_of_conversion(bench):
     _, tables = shown(bench.plan(config={"arms": arms}))
     by_arm = []
     for table in tables[:2]:
-        by_arm.append({row[0][0]: [text for text, _ in row[2:]] for row in table.rows})
+        texts_by_arm = {}
+        for arm, _, *texts in table.texts:
+            texts_by_arm[arm] = texts
+        by_arm.append(texts_by_arm)
     return by_arm
 
 

@@ -1,4 +1,4 @@
-"""A report as a person meets it: opened in Chromium, in all widths, light and dark, by clicks and by keyboard."""
+"""A report as a person meets it: in Chromium, at all widths, light and dark, by click and key."""
 
 import json
 import select
@@ -28,6 +28,8 @@ FLAGS = [
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 ]
+PATIENCE = 120
+"""Seconds until a browser that says nothing is given up."""
 TROUBLE = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
 UNFOLD = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
 CUT_OFF = """
@@ -40,7 +42,8 @@ CUT_OFF = """
     const style = getComputedStyle(element);
     if (element.closest(".unseen") || box.width === 0) continue;
     const scrolls = element.closest(".scroll, pre");
-    if (!scrolls && (box.right > innerWidth + 1 || box.left < -1)) found.push(`outside: ${said(element)}`);
+    const isOutside = box.right > innerWidth + 1 || box.left < -1;
+    if (!scrolls && isOutside) found.push(`outside: ${said(element)}`);
     const hides = ["hidden", "clip"].includes(style.overflowX);
     if (hides && element.scrollWidth > element.clientWidth) found.push(`hidden: ${said(element)}`);
     if (element.tagName === "IMG" && !element.naturalWidth) found.push(`no image: ${element.alt}`);
@@ -49,13 +52,18 @@ CUT_OFF = """
 })()
 """
 FIRST_TABLE = """
-[...document.querySelector("table").tBodies[0].rows].map((row) => [row.cells[0].textContent, row.cells[2].textContent])
+[...document.querySelector("table").tBodies[0].rows].map(
+  (row) => [row.cells[0].textContent, row.cells[2].textContent]
+)
 """
 HEADING = "table thead th:nth-child(3)"
 
 
 class Browser:
-    """Chromium with one page and no window, by the calls of https://chromedevtools.github.io/devtools-protocol/."""
+    """Chromium with one page and no window.
+
+    Its calls are those of https://chromedevtools.github.io/devtools-protocol/.
+    """
 
     def __init__(self, folder):
         # The protocol is spoken on the descriptors 3 and 4 of the browser.
@@ -71,18 +79,18 @@ class Browser:
         self.process = subprocess.Popen(
             command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        self.left, self.number, self.events, self.session = b"", 0, [], {}
+        self.unread = b""
+        self.number = 0
+        self.events = []
+        self.session = {}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = {
-            "sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)[
-                "sessionId"
-            ]
-        }
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self.session = {"sessionId": attached["sessionId"]}
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
     def call(self, method, **parameters):
-        """The result of a call; events that come before it are kept in `events`."""
+        """Return the result of a call; events that come before it are kept in `events`."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters, **self.session}
         self.process.stdin.write(json.dumps(message).encode() + b"\0")
@@ -92,19 +100,17 @@ class Browser:
         return answer["result"]
 
     def next(self):
-        """The next message."""
-        while b"\0" not in self.left:
-            ready, _, _ = select.select(
-                [self.process.stdout], [], [], 120
-            )  # seconds until it is given up
+        """Return the next message."""
+        while b"\0" not in self.unread:
+            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
             block = self.process.stdout.read(2**20) if ready else b""
             assert block, "the browser has ended, or says nothing"
-            self.left += block
-        text, _, self.left = self.left.partition(b"\0")
+            self.unread += block
+        text, _, self.unread = self.unread.partition(b"\0")
         return json.loads(text)
 
     def open(self, path, width=1000, *, dark=False, scripts=True):
-        """Open a page at a width in CSS pixels, in light or dark, with scripts or without; the browser."""
+        """Open a page at a width in CSS pixels, and return the browser."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -122,7 +128,7 @@ class Browser:
         return self
 
     def value(self, expression):
-        """What JavaScript makes of an expression (which runs though the page's own scripts may not)."""
+        """Return what JavaScript makes of an expression; it runs even without the page's scripts."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
@@ -131,9 +137,14 @@ class Browser:
         self.value(f"document.querySelector({json.dumps(selector)}).click()")
 
     def trouble(self):
-        """What the browser has complained of since the page was opened."""
+        """Return what the browser has complained of since the page was opened."""
         self.value("1")  # whatever was under way has been reported before this is answered
         return [event["params"] for event in self.events if event.get("method") in TROUBLE]
+
+
+def arms_in_order(browser):
+    """The arms of the first table from top to bottom."""
+    return [arm for arm, _ in browser.value(FIRST_TABLE)]
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +172,11 @@ def test_nothing_is_cut_off_fetched_or_complained_of(browser, page, width):
     browser.open(page, width).value(UNFOLD)
     assert browser.value(CUT_OFF) == []
     assert browser.trouble() == []
-    requests = [event["params"]["request"]["url"] for event in browser.events
-             if event.get("method") == "Network.requestWillBeSent"]  # fmt: skip
-    assert [url for url in requests if not url.startswith("data:")] == [page.as_uri()]
+    addresses = []
+    for event in browser.events:
+        if event.get("method") == "Network.requestWillBeSent":
+            addresses.append(event["params"]["request"]["url"])
+    assert [url for url in addresses if not url.startswith("data:")] == [page.as_uri()]
     assert browser.value("document.body.textContent").count(LONG) > 2
 
 
@@ -198,7 +211,7 @@ def test_click_and_keyboard_sort_the_largest_first_then_the_smallest_then_as_it_
         browser.call(
             "Input.dispatchKeyEvent", type=kind, key="Enter", windowsVirtualKeyCode=13, text="\r"
         )
-    assert [arm for arm, _ in browser.value(FIRST_TABLE)] == sorted([LONG, "add", "none"])
+    assert arms_in_order(browser) == sorted([LONG, "add", "none"])
     assert browser.trouble() == []
 
 
@@ -228,13 +241,13 @@ def test_what_has_no_number_stays_below_and_units_count(browser, tmp_path, page)
     browser.open(path)
     for order in (ranked, [*ranked[-2::-1], ranked[-1]]):
         browser.click(f"{HEADING} button")
-        assert [text for text, _ in browser.value(FIRST_TABLE)] == order
+        assert arms_in_order(browser) == order
 
 
 def test_it_is_readable_without_scripts(browser, page):
     browser.open(page, scripts=False)
     assert browser.value("document.querySelectorAll('button').length") == 0
-    assert [arm for arm, _ in browser.value(FIRST_TABLE)] == [LONG, "add", "none"]
+    assert arms_in_order(browser) == [LONG, "add", "none"]
     assert browser.value("document.querySelector('img').getBoundingClientRect().width") > 300
     browser.click("summary")
     assert browser.value("document.querySelector('details').open")

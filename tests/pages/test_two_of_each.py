@@ -1,6 +1,7 @@
-"""Pages of experiments that have two of each axis at once, and unequal numbers of what is counted."""
+"""Pages of experiments that have two of each axis at once, and unequal numbers of each."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,8 +9,7 @@ from helpers.read_pages import read_markdown
 from helpers.stored import ROWS
 
 from glue_bench import predictions
-from glue_bench.board.board import open_board
-from glue_bench.board.compare import compare, open_comparison
+from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import read_results
 from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.leaderboard import leaderboard_page
@@ -19,32 +19,50 @@ from glue_bench.pages.seeds_needed import measured_costs
 from glue_bench.stats.power import Costs
 
 STEPS = 8
+OTHER = {"processor": "Other", "device": "cpu", "precision": "float32"}
 
 
 def finish(bench, arm, task="rte", seed=1, pretraining=None, value=0.5, rate=2e-5, **facts) -> str:
     """A finished run, perhaps after one of several pretrainings; its id."""
     cell = bench.expect(task, seed, arm=arm, rate=rate)
     if pretraining is not None:
-        cell |= {
-            "cell_id": f"{cell['cell_id']}-p{pretraining}",
-            "steps": STEPS,
-            "pretraining_seed": pretraining,
-        }
+        cell["cell_id"] += f"-p{pretraining}"
+        cell["steps"] = STEPS
+        cell["pretraining_seed"] = pretraining
     bench.record(cell, value, **facts)
     return cell["cell_id"]
 
 
 def predict(bench, cell_id: str, right: int) -> None:
-    """Predictions that are right on the first of the examples, all of whose labels are 1."""
+    """Store predictions that are right on the first examples; all labels are 1."""
     is_right = np.arange(ROWS) < right
     bench.predict(cell_id, {"validation": np.stack([~is_right, is_right], axis=1)})
 
 
-def page_of(path):
-    """The leaderboard's page as Markdown has it: its tables, and the facts of its setup."""
-    tables = read_markdown(to_markdown(leaderboard_page(open_comparison(path))))
-    (setup,) = [table for table in tables if table.header[0] == "Setup"]
-    return tables, {row[0]: row[1] for row in setup.texts}
+def finish_right(bench, right, task="rte"):
+    """Finish runs with predictions: by arm the number of right examples of each seed; the folder.
+
+    Seeds are counted from 1, or given.
+    """
+    for arm, counts in right.items():
+        by_seed = counts if isinstance(counts, dict) else dict(enumerate(counts, 1))
+        for seed, count in by_seed.items():
+            cell_id = finish(bench, arm, task, seed, value=count / ROWS)
+            predict(bench, cell_id, count)
+    bench.label(task, {"validation": np.ones(ROWS, int)})
+    return bench.plan()
+
+
+def tables_of(path):
+    """The tables of the leaderboard's page as Markdown has them."""
+    page = leaderboard_page(open_comparison(path))
+    return read_markdown(to_markdown(page))
+
+
+def facts_of(path):
+    """The facts of the setup."""
+    (setup,) = [table for table in tables_of(path) if table.header[0] == "Setup"]
+    return {row[0]: row[1] for row in setup.texts}
 
 
 def row_of(tables, arm: str) -> dict[str, str]:
@@ -58,56 +76,49 @@ def row_of(tables, arm: str) -> dict[str, str]:
 
 
 def test_seeds_are_counted_within_each_pretraining_whatever_the_rates(bench):
-    for rate in (2e-5, 3e-5):
-        for pretraining, seeds in ((1, 2), (2, 2), (3, 2)):
-            for seed in range(1, seeds + 1):
-                finish(bench, "add", seed=seed, pretraining=pretraining, rate=rate)
-        for seed in (1, 2):
-            finish(bench, "none", seed=seed, pretraining=1, rate=rate)
-            finish(bench, "none", seed=seed, pretraining=2, rate=rate)
-    assert page_of(bench.plan())[1]["Seeds"] == "2 to 3 pretraining, 2 fine-tuning of each"
+    places = [("add", 1), ("add", 2), ("add", 3), ("none", 1), ("none", 2)]
+    for rate, seed, (arm, pretraining) in product((2e-5, 3e-5), (1, 2), places):
+        finish(bench, arm, seed=seed, pretraining=pretraining, rate=rate)
+    assert facts_of(bench.plan())["Seeds"] == "2 to 3 pretraining, 2 fine-tuning of each"
 
 
 def test_a_run_that_lacks_after_the_second_pretraining_is_marked_and_so_is_a_rate_that_lacks(bench):
     for arm in ("add", "none", "untied"):
-        for pretraining in (1, 2):
-            for seed in (1, 2):
-                finish(bench, arm, seed=seed, pretraining=pretraining, value=0.6)
+        for pretraining, seed in product((1, 2), (1, 2)):
+            finish(bench, arm, seed=seed, pretraining=pretraining, value=0.6)
         finish(bench, arm, rate=1e-5, pretraining=1, value=0.4)
     del bench.runs["none-rte-lr2e-05-s2-p2"]
     del bench.runs["untied-rte-lr1e-05-s1-p1"]
-    tables, _ = page_of(bench.plan())
-    assert {arm: row_of(tables, arm)["RTE"] for arm in ("add", "none", "untied")} == {
-        "add": "60.00",
-        "none": "60.00*",
-        "untied": "60.00*",
-    }
+    tables = tables_of(bench.plan())
+    assert row_of(tables, "add")["RTE"] == "60.00"
+    assert row_of(tables, "none")["RTE"] == "60.00*"
+    assert row_of(tables, "untied")["RTE"] == "60.00*"
 
 
 def test_an_average_is_marked_where_a_column_of_its_own_lacks_runs_and_not_for_wnli(bench):
-    for arm in ("add", "none"):
-        for task in ("rte", "cola", "wnli"):
-            for seed in (1, 2):
-                finish(bench, arm, task, seed)
+    for arm, task, seed in product(("add", "none"), ("rte", "cola", "wnli"), (1, 2)):
+        finish(bench, arm, task, seed)
     del bench.runs["none-cola-lr2e-05-s2"]
     del bench.runs["add-wnli-lr2e-05-s2"]
-    tables, _ = page_of(bench.plan())
-    assert [row_of(tables, arm)["Avg. of 2"] for arm in ("add", "none")] == ["50.00", "50.00*"]
+    tables = tables_of(bench.plan())
+    assert row_of(tables, "add")["Avg. of 2"] == "50.00"
+    assert row_of(tables, "none")["Avg. of 2"] == "50.00*"
     assert row_of(tables, "add")["WNLI"] == "50.00*"
 
 
 @pytest.mark.parametrize("axis", ["seed", "pretraining"])
 def test_a_processor_is_compared_with_that_of_the_references_run_of_both_seeds(bench, axis):
-    """The reference ran on two processors, as `same` did, and `other` on these two the other way round."""
-    places = {"add": ("One", "Two"), "same": ("One", "Two"), "other": ("Two", "One")}
-    for arm, processors in places.items():
+    """The reference and `same` ran on two processors, and `other` on them the other way round."""
+    processors_by_arm = {"add": ("One", "Two"), "same": ("One", "Two"), "other": ("Two", "One")}
+    for arm, processors in processors_by_arm.items():
         for number, processor in enumerate(processors, 1):
             seeds = {"seed": 1, "pretraining": 1} | {axis: number}
             environment = {"processor": processor, "precision": "float32", "device": "cpu"}
             finish(bench, arm, environment=environment, **seeds)
-    tables, facts = page_of(bench.plan())
-    assert {row[0] for row in tables[0].texts if "◇" in row[0]} == {"other◇"}
-    assert facts["Computed on"] == "One, float32: 3 runs; Two, float32: 3 runs"
+    tables = tables_of(bench.plan())
+    names = [row[0] for row in tables[0].texts]
+    assert [name for name in names if "◇" in name] == ["other◇"]
+    assert facts_of(bench.path)["Computed on"] == "One, float32: 3 runs; Two, float32: 3 runs"
 
 
 def test_where_a_run_and_its_pretraining_were_computed_is_said_of_both(bench):
@@ -116,20 +127,16 @@ def test_where_a_run_and_its_pretraining_were_computed_is_said_of_both(bench):
         bench.pretrain("add", seed, environment=environment, steps=STEPS)
         job = bench.pretrained[f"add-{seed}"][0].pretraining
         cell = bench.expect()
-        cell |= {
-            "cell_id": f"run-{seed}",
-            "pretraining": job.id,
-            "steps": STEPS,
-            "pretraining_seed": seed,
-        }
-        bench.record(
-            cell, environment={"processor": "Other", "device": "cpu", "precision": "float32"}
-        )
-    _, facts = page_of(bench.plan(config={"pretraining": {"steps": STEPS, "seeds": [1, 2]}}))
-    assert (
-        facts["Computed on"]
-        == "Chip, then Other, bf16, then float32: 1 run; cuda, then Other, bf16, then float32: 1 run"
-    )
+        cell["cell_id"] = f"run-{seed}"
+        cell["pretraining"] = job.id
+        cell["steps"] = STEPS
+        cell["pretraining_seed"] = seed
+        bench.record(cell, environment=OTHER)
+    path = bench.plan(config={"pretraining": {"steps": STEPS, "seeds": [1, 2]}})
+    assert facts_of(path)["Computed on"].split("; ") == [
+        "Chip, then Other, bf16, then float32: 1 run",
+        "cuda, then Other, bf16, then float32: 1 run",
+    ]
 
 
 def test_runs_that_wait_were_computed_nowhere(bench):
@@ -137,7 +144,7 @@ def test_runs_that_wait_were_computed_nowhere(bench):
     for seed in (1, 2):
         finish(bench, "add", seed=seed, environment=environment)
     bench.expect("rte", 3)
-    assert page_of(bench.plan())[1]["Computed on"] == "One, float32: 2 runs"
+    assert facts_of(bench.plan())["Computed on"] == "One, float32: 2 runs"
 
 
 # Facts
@@ -153,13 +160,13 @@ def test_the_shares_of_both_validation_sets_of_mnli_are_said(bench):
     data = {"source": "tsv", "partial": True, "rows": rows}
     bench.record(bench.expect("mnli"), data=data)
     expected = "tsv; MNLI 50% of matched validation, 10% of mismatched validation"
-    assert page_of(bench.plan())[1]["Data"] == expected
+    assert facts_of(bench.plan())["Data"] == expected
 
 
 def test_data_of_two_sources_are_both_said(bench):
     for task, source in (("rte", "tsv"), ("cola", "hub"), ("mrpc", "tsv")):
         bench.finish(task, source=source)
-    assert page_of(bench.plan())[1]["Data"] == "hub, tsv, complete"
+    assert facts_of(bench.plan())["Data"] == "hub, tsv, complete"
 
 
 def test_every_task_that_starts_from_mnli_is_said(bench):
@@ -169,7 +176,7 @@ def test_every_task_that_starts_from_mnli_is_said(bench):
         bench.cells[-1]["mnli"] = source
     finish(bench, "add", "cola")
     config = {"finetuning": {"from_mnli": ["rte", "stsb"], "learning_rates": [2e-5]}}
-    assert page_of(bench.plan(config=config))[1]["Fine-tuning"].endswith(
+    assert facts_of(bench.plan(config=config))["Fine-tuning"].endswith(
         "; from the arm's own MNLI run: STS-B, RTE"
     )
 
@@ -180,7 +187,7 @@ def test_rates_are_said_to_be_chosen_if_any_task_has_several(bench):
         finish(bench, "add", "rte", rate=rate)
     chosen = "rate the best of 2e-05, 3e-05 for each arm and task, by the median on validation"
     config = {"protocol": {"rate": "best-median"}}
-    assert page_of(bench.plan(config=config))[1]["Fine-tuning"].endswith(chosen)
+    assert facts_of(bench.plan(config=config))["Fine-tuning"].endswith(chosen)
 
 
 def test_the_first_line_names_the_better_of_two_baselines(bench):
@@ -200,7 +207,7 @@ def test_the_rate_of_an_arms_pretraining_is_the_one_that_was_chosen_and_not_one_
         bench.finish(arm=arm)
         bench.pretrain(arm, 7, is_search=True, rate=2e-3)
         bench.pretrain(arm, 1, rate=rate)
-    tables, _ = page_of(bench.plan())
+    tables = tables_of(bench.plan())
     (arms,) = [table for table in tables if table.title == "Arms"]
     place = arms.header.index("Pretraining rate")
     assert {row[0]: row[place] for row in arms.texts} == {"add": "0.004", "none": "0.001"}
@@ -210,75 +217,70 @@ def test_the_rate_of_an_arms_pretraining_is_the_one_that_was_chosen_and_not_one_
 
 
 def test_the_smallest_difference_is_the_median_of_an_even_number_of_arms(bench):
-    for arm, right in {
+    right = {
         "add": (200, 210),
         "a": (190, 230),
         "b": (150, 250),
         "c": (205, 209),
         "d": (220, 221),
-    }.items():
-        for seed, count in enumerate(right, 1):
-            predict(bench, finish(bench, arm, seed=seed, value=count / ROWS), count)
-    bench.label("rte", {"validation": np.ones(ROWS, int)})
-    comparison = compare(open_board(bench.plan()))
-    smallest = comparison.contrasts["smallest"]
-    assert len(smallest) == 4
-    expected = f"{sorted(smallest)[1] / 2 + sorted(smallest)[2] / 2:.2f}"
+    }
+    comparison = open_comparison(finish_right(bench, right))
+    _, lower, upper, _ = sorted(comparison.contrasts["smallest"])
+    expected = f"{lower / 2 + upper / 2:.2f}"
     foot = leaderboard_page(comparison).tables[0].rows[-1]
     assert expected in [cell.text for cell in foot]
     assert statistics_page(comparison).tables[1].rows[0][-1].text == expected
 
 
 def test_spreads_of_an_average_are_those_of_its_columns_by_hand(bench):
-    """Two tasks of unequal spread: a run of the average varies by a quarter of the sum of their variances."""
-    counts = {
-        "rte": {"add": (200, 240), "none": (220, 220)},
-        "sst2": {"add": (300, 310), "none": (250, 290)},
-    }
-    for task, by_arm in counts.items():
-        for arm, right in by_arm.items():
-            for seed, count in enumerate(right, 1):
-                predict(bench, finish(bench, arm, task, seed, value=count / ROWS), count)
-        bench.label(task, {"validation": np.ones(ROWS, int)})
-    table = statistics_page(compare(open_board(bench.plan()))).tables[1]
+    """A run of the average of two tasks varies by a quarter of the sum of their variances."""
+    finish_right(bench, {"add": (200, 240), "none": (220, 220)}, "rte")
+    path = finish_right(bench, {"add": (300, 310), "none": (250, 290)}, "sst2")
+    table = statistics_page(open_comparison(path)).tables[1]
     spreads = {row[0].text: row[2].text for row in table.rows}
     of_rte = (10**2 / 2 + 0) / 2
     of_sst2 = (2.5**2 / 2 + 10**2 / 2) / 2
-    expected = {"Avg. of 2": (of_rte + of_sst2) / 4, "RTE": of_rte, "SST-2": of_sst2}
-    assert spreads == {name: f"{math.sqrt(variance):.2f}" for name, variance in expected.items()}
+    assert spreads == {
+        "Avg. of 2": f"{math.sqrt((of_rte + of_sst2) / 4):.2f}",
+        "RTE": f"{math.sqrt(of_rte):.2f}",
+        "SST-2": f"{math.sqrt(of_sst2):.2f}",
+    }
 
 
 def test_costs_are_means_over_runs_of_a_task_and_a_rate_and_leave_searches_out(bench):
     for arm, factor in (("add", 1), ("none", 3)):
         for task, seconds in (("rte", 10), ("cola", 100)):
-            for rate, extra_seconds in ((1e-5, 0), (2e-5, 4)):
-                for seed in (1, 2):
-                    finish(
-                        bench, arm, task, seed, rate=rate, seconds=factor * seconds + extra_seconds
-                    )
+            for seed in (1, 2):
+                of_seed = factor * seconds
+                finish(bench, arm, task, seed, rate=1e-5, seconds=of_seed)
+                finish(bench, arm, task, seed, rate=2e-5, seconds=of_seed + 4)
         bench.pretrain(arm, 1, seconds=500.0 * factor)
         bench.pretrain(arm, 9, seconds=7.0, is_search=True)
     finish(bench, "add", "rte", 3, rate=1e-5, seconds=60.0)
-    of_rates = ((10 + 10 + 30 + 30 + 60) / 5, 24, 200, 204)
-    assert measured_costs(read_results(bench.plan())) == pytest.approx(Costs(1000.0, sum(of_rates)))
+    of_first_rate = (10 + 10 + 30 + 30 + 60) / 5
+    expected = Costs(1000.0, of_first_rate + 24 + 200 + 204)
+    assert measured_costs(read_results(bench.plan())) == pytest.approx(expected)
 
 
 def test_a_contrast_says_in_how_many_common_seeds_it_has_its_sign(bench):
-    """The reference has seeds 2, 3, 4, 5 and the arm 1, 2, 3, 4: of three in common one differs the other way."""
-    scores = {"add": {2: 200, 3: 230, 4: 200, 5: 200}, "none": {1: 260, 2: 250, 3: 220, 4: 260}}
-    for arm, by_seed in scores.items():
-        for seed, count in by_seed.items():
-            predict(bench, finish(bench, arm, seed=seed, value=count / ROWS), count)
-    bench.label("rte", {"validation": np.ones(ROWS, int)})
-    (row,) = statistics_page(compare(open_board(bench.plan()))).tables[0].rows
-    assert [cell.text for cell in row][5] == "2 of 3"
+    """Two arms have three seeds in common, of which one differs the other way."""
+    right = {"add": {2: 200, 3: 230, 4: 200, 5: 200}, "none": {1: 260, 2: 250, 3: 220, 4: 260}}
+    comparison = open_comparison(finish_right(bench, right))
+    (row,) = statistics_page(comparison).tables[0].rows
+    assert row[5].text == "2 of 3"
 
 
 @pytest.mark.parametrize(
     ("p", "text"),
-    [(0.0, "< 0.0001"), (0.00009, "< 0.0001"), (0.0001, "0.0001"), (0.04996, "0.0500"), (1.0, "1.0000"),
-     (math.nan, "–")],  # noqa: RUF001
-)  # fmt: skip
+    [
+        (0.0, "< 0.0001"),
+        (0.00009, "< 0.0001"),
+        (0.0001, "0.0001"),
+        (0.04996, "0.0500"),
+        (1.0, "1.0000"),
+        (math.nan, "–"),  # noqa: RUF001
+    ],
+)
 def test_a_p_value_is_never_shown_as_0(p, text):
     assert format_p(p) == text
 
@@ -286,27 +288,37 @@ def test_a_p_value_is_never_shown_as_0(p, text):
 # Predictions
 
 
-def test_predictions_have_every_split_of_the_task_that_is_asked_for_with_its_own_labels(bench):
-    labels = {"validation_matched": np.array([0, 1, 2]), "validation_mismatched": np.array([2, 2])}
-    wrong = {"validation_matched": np.array([1, 1, 2]), "validation_mismatched": np.array([2, 0])}
-    logits = {split: np.eye(3)[predicted] for split, predicted in wrong.items()}
+@pytest.fixture
+def of_mnli(bench):
+    """The predictions of two arms on MNLI, of an experiment with two tasks."""
+    logits = {
+        "validation_matched": np.eye(3)[[1, 1, 2]],
+        "validation_mismatched": np.eye(3)[[2, 0]],
+        "test_matched": np.eye(3)[[0, 1]],
+    }
     for arm in ("add", "none"):
-        bench.predict(
-            finish(bench, arm, "mnli", seed=2), logits | {"test_matched": np.eye(3)[[0, 1]]}
-        )
+        bench.predict(finish(bench, arm, "mnli", seed=2), logits)
     bench.predict(finish(bench, "add", "rte"), {"validation": np.eye(2)})
+    labels = {"validation_matched": np.array([0, 1, 2]), "validation_mismatched": np.array([2, 2])}
     bench.label("mnli", labels)
     bench.label("rte", {"validation": np.array([0, 1])})
-    frame = predictions(bench.plan(), task="mnli")
-    assert set(frame["task"]) == {"mnli"}
-    for arm in ("add", "none"):
-        by_split = dict(list(frame[frame["arm"] == arm].groupby("split", sort=False)))
-        assert {split: rows["predicted"].tolist() for split, rows in by_split.items()} == {
-            "validation_matched": [1, 1, 2],
-            "validation_mismatched": [2, 0],
-            "test_matched": [0, 1],
-        }, arm
-        assert {split: by_split[split]["label"].tolist() for split in labels} == {
-            split: gold.tolist() for split, gold in labels.items()
-        }, arm
-        assert by_split["test_matched"]["label"].isna().all(), arm
+    return predictions(bench.plan(), task="mnli")
+
+
+def test_predictions_are_of_the_task_that_is_asked_for(of_mnli):
+    assert set(of_mnli["task"]) == {"mnli"}
+
+
+@pytest.mark.parametrize("arm", ["add", "none"])
+@pytest.mark.parametrize(
+    ("split", "predicted", "labels"),
+    [
+        ("validation_matched", [1, 1, 2], [0, 1, 2]),
+        ("validation_mismatched", [2, 0], [2, 2]),
+        ("test_matched", [0, 1], []),
+    ],
+)
+def test_predictions_have_every_split_with_its_own_labels(of_mnli, arm, split, predicted, labels):
+    rows = of_mnli[(of_mnli["arm"] == arm) & (of_mnli["split"] == split)]
+    assert rows["predicted"].tolist() == predicted
+    assert rows["label"].dropna().tolist() == labels

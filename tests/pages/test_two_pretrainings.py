@@ -1,7 +1,8 @@
-"""What leaves the house of runs after two pretrainings of unequal numbers of seeds: scores, medians, R3, texts."""
+"""Runs after two pretrainings with unequal numbers of seeds: scores, medians, R3; and texts."""
 
 import json
 import math
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -28,30 +29,32 @@ SCORES = {1: (0.50, 0.60, 0.70), 2: (0.90,)}
 
 
 def finish(bench, task="rte", scores=None, arm="add", **facts) -> None:
-    """Runs after each pretraining."""
+    """Finish runs after each pretraining."""
     for pretraining, of_seeds in (scores or SCORES).items():
         for seed, value in enumerate(of_seeds, 1):
             cell = bench.expect(task, seed, arm=arm)
-            cell |= {
-                "cell_id": f"{cell['cell_id']}-p{pretraining}",
-                "steps": 9,
-                "pretraining_seed": pretraining,
-            }
+            cell["cell_id"] += f"-p{pretraining}"
+            cell["steps"] = 9
+            cell["pretraining_seed"] = pretraining
             bench.record(cell, value, **facts)
 
 
 def test_the_error_of_a_score_is_over_pretrainings_whatever_their_numbers_of_seeds(bench):
     finish(bench)
     row = arm_scores(open_board(bench.plan()), "add").iloc[0]
-    assert (row["mean"], row["n"]) == (pytest.approx((0.6 + 0.9) / 2), 2)
-    assert row["std"] == pytest.approx(np.std([0.6, 0.9], ddof=1))
-    assert row["error"] == pytest.approx(np.std([0.6, 0.9], ddof=1) / math.sqrt(2))
+    deviation = np.std([0.6, 0.9], ddof=1)
+    assert row["n"] == 2
+    assert row["mean"] == pytest.approx((0.6 + 0.9) / 2)
+    assert row["std"] == pytest.approx(deviation)
+    assert row["error"] == pytest.approx(deviation / math.sqrt(2))
 
 
 def test_the_error_of_a_score_is_over_seeds_where_there_is_one_pretraining(bench):
-    finish(bench, scores={3: (0.5, 0.6, 0.7, 0.9)})
+    scores = (0.5, 0.6, 0.7, 0.9)
+    finish(bench, scores={3: scores})
     row = arm_scores(open_board(bench.plan()), "add").iloc[0]
-    assert (row["n"], row["std"]) == (4, pytest.approx(np.std([0.5, 0.6, 0.7, 0.9], ddof=1)))
+    assert row["n"] == 4
+    assert row["std"] == pytest.approx(np.std(scores, ddof=1))
 
 
 @pytest.mark.parametrize(
@@ -81,67 +84,91 @@ def test_the_chosen_runs_are_those_of_all_arms_and_tasks(bench):
     for arm in ("add", "none"):
         for task in ("rte", "cola"):
             finish(bench, task, {1: (0.5, 0.6, 0.7)}, arm=arm)
-    expected = {
-        f"{arm}-{task}-lr2e-05-s2-p1" for arm in ("add", "none") for task in ("rte", "cola")
+    assert chosen_runs(open_board(bench.plan())) == {
+        "add-rte-lr2e-05-s2-p1",
+        "add-cola-lr2e-05-s2-p1",
+        "none-rte-lr2e-05-s2-p1",
+        "none-cola-lr2e-05-s2-p1",
     }
-    assert chosen_runs(open_board(bench.plan())) == expected
 
 
-def test_a_log_states_independent_runs_of_each_metric_and_all_that_they_come_from(bench, tmp_path):
+@pytest.fixture
+def logs(bench, tmp_path):
+    """The results of the logs of two arms, by model and metric."""
     finish(bench, "mrpc")
     finish(bench, "mrpc", {1: (0.2,), 2: (0.4,)}, arm="none")
     written = write_logs([open_board(bench.plan())], tmp_path, "my-lab")
-    logs = {}
+    results_by_model = {}
     for name in written["files"]:
         log = json.loads((tmp_path / name).read_bytes())
-        logs[log["model_info"]["name"]] = log["evaluation_results"]
-    assert {name: len(results) for name, results in logs.items()} == {"toy-add": 2, "toy-none": 2}
-    for result in logs["toy-add"]:
-        details = result["score_details"]
-        assert details["score"] == pytest.approx(0.75), result["evaluation_result_id"]
-        assert details["uncertainty"]["num_samples"] == 2
-        assert len(json.loads(details["details"]["runs"])) == 4
-    names = {result["evaluation_result_id"] for result in logs["toy-add"]}
-    assert names == {"glue.mrpc.validation.accuracy", "glue.mrpc.validation.f1"}
+        results = log["evaluation_results"]
+        by_metric = {result["evaluation_result_id"]: result for result in results}
+        results_by_model[log["model_info"]["name"]] = by_metric
+    return results_by_model
+
+
+METRICS = ["glue.mrpc.validation.accuracy", "glue.mrpc.validation.f1"]
+
+
+@pytest.mark.parametrize("model", ["toy-add", "toy-none"])
+def test_a_log_has_a_result_for_each_metric(logs, model):
+    assert set(logs[model]) == set(METRICS)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_log_states_independent_runs_and_all_that_they_come_from(logs, metric):
+    details = logs["toy-add"][metric]["score_details"]
+    assert details["score"] == pytest.approx(0.75)
+    assert details["uncertainty"]["num_samples"] == 2
+    assert len(json.loads(details["details"]["runs"])) == 4
 
 
 def test_r3_is_the_mean_over_pretrainings_of_the_means_over_their_seeds(bench, tmp_path):
-    generator, labels = np.random.default_rng(0), np.arange(30) % 3
-    pairs = pd.DataFrame({"text_a": "a", "text_b": "b", "label": labels})
-    everything = {("", ""): np.ones(30, bool)}
-    values: dict[int, list[float]] = {}
+    generator = np.random.default_rng(0)
+    labels = np.arange(30) % 3
+    values: dict[int, list[float]] = {1: [], 2: []}
     finish(bench, "mnli")
     for cell in bench.cells:
-        guesses = np.where(generator.random(30) < 0.7, labels, generator.integers(0, 3, 30))
+        is_right = generator.random(30) < 0.7
+        guesses = np.where(is_right, labels, generator.integers(0, 3, 30))
         splits = {"validation_matched": np.zeros((1, 3)), "test_ax": np.eye(3)[guesses]}
         bench.predict(cell["cell_id"], splits)
-        values.setdefault(cell["pretraining_seed"], []).append(
-            100 * matthews_corrcoef(labels, guesses)
-        )
+        values[cell["pretraining_seed"]].append(100 * matthews_corrcoef(labels, guesses))
     diagnostic = Diagnostic(
-        path=tmp_path / "diagnostic-full.tsv", pairs=pairs, phenomena=everything
+        path=tmp_path / "diagnostic-full.tsv",
+        pairs=pd.DataFrame({"text_a": "a", "text_b": "b", "label": labels}),
+        phenomena={("", ""): np.ones(30, bool)},
     )
     row = diagnostics_page(open_board(bench.plan()), diagnostic).rows.iloc[0]
-    means = [np.mean(of_seeds) for of_seeds in values.values()]
-    assert (row["mean"], row["n"]) == (pytest.approx(np.mean(means)), 2)
+    means = [np.mean(values[1]), np.mean(values[2])]
+    assert row["n"] == 2
+    assert row["mean"] == pytest.approx(np.mean(means))
     assert row["std"] == pytest.approx(np.std(means, ddof=1))
 
 
 def test_rows_of_a_forest_have_the_lowest_loss_on_top_behind_the_planned_ones(bench):
-    levels = {"add": 3.0, "b": 2.0, "c": 2.5, "d": 4.0, "e": 3.5}
+    levels = {
+        "add": (3.0, 3.0),
+        "b": (2.01, 2.02),
+        "c": (2.5, 2.5),
+        "d": (4.0, 4.0),
+        "e": (3.5, 3.5),
+    }
+    documents = np.arange(8)
     counts = np.full(8, 50)
-    for arm, level in levels.items():
+    for arm, by_seed in levels.items():
         bench.finish(arm=arm)
-        for seed in (1, 2):
-            sums = (level + 0.01 * seed * (arm == "b") + 0.001 * np.arange(8)) * counts
-            bench.pretrain(
-                arm, seed, pieces={"loss_sum": sums, "count": counts, "document": np.arange(8)}
-            )
-    comparison = compare(open_board(bench.plan(config={"protocol": {"contrasts": [["d", "add"]]}})))
+        for seed, level in enumerate(by_seed, 1):
+            sums = (level + 0.001 * documents) * counts
+            pieces = {"loss_sum": sums, "count": counts, "document": documents}
+            bench.pretrain(arm, seed, pieces=pieces)
+    path = bench.plan(config={"protocol": {"contrasts": [["d", "add"]]}})
+    comparison = compare(open_board(path))
     rows = forest_rows(comparison, "validation_loss")
-    assert list(rows.index) == [("d", "add"), ("b", "add"), ("c", "add"), ("e", "add")]
+    assert [arm for arm, _ in rows.index] == ["d", "b", "c", "e"]
     assert rows["planned"].tolist() == [True, False, False, False]
-    assert rows["seeds"]["b", "add"].tolist() == pytest.approx([-0.99, -0.98])
+    seeds = rows["seeds"]["b", "add"]
+    assert seeds.tolist() == pytest.approx([-0.99, -0.98])
 
 
 def test_rows_of_a_forest_have_the_highest_score_on_top(bench):
@@ -160,8 +187,15 @@ def two_tables() -> Page:
     columns = {"a": Column("A"), "b": Column("B", 2)}
     bold = pd.DataFrame({"b": [True, False, True, False]})
     marks = pd.DataFrame({"a": ["", "◇", "", ""], "b": ["▲", "", "†", ""]})
-    first = Table(frame=frame, columns=columns, feet=2, caption="One `a_b` and `c`.", legend=("**Bold**: x.",),
-                  bold=bold, marks=marks)  # fmt: skip
+    first = Table(
+        frame=frame,
+        columns=columns,
+        feet=2,
+        caption="One `a_b` and `c`.",
+        legend=("**Bold**: x.",),
+        bold=bold,
+        marks=marks,
+    )
     second = Table(
         frame=frame[:1], columns=columns, title="More", caption="Two.", legend=("y.", "z.")
     )
@@ -170,7 +204,8 @@ def two_tables() -> Page:
 
 @pytest.mark.parametrize("format", READERS)
 def test_marks_and_bold_are_those_of_their_own_row_and_column(format):
-    first, second = READERS[format](render(two_tables(), format))
+    read = READERS[format]
+    first, second = read(render(two_tables(), format))
     assert first.rows == [
         [("x_1", False), ("-1.50▲", True)],
         [("y&2◇", False), ("2.25", False)],
@@ -183,7 +218,11 @@ def test_marks_and_bold_are_those_of_their_own_row_and_column(format):
 def test_a_rule_stands_above_the_first_of_two_feet():
     lines = to_latex(two_tables()).splitlines()
     (place,) = [number for number, line in enumerate(lines) if line.startswith("floor & ")]
-    assert (lines[place - 1], lines[place + 1]) == (r"\midrule", r"smallest & 0.00 \\")
+    assert lines[place - 1] == r"\midrule"
+    assert lines[place + 1] == r"smallest & 0.00 \\"
+
+
+def test_two_feet_are_the_foot_of_a_table_in_html():
     html = to_html(two_tables())
     foot = html[html.index("<tfoot>") : html.index("</tfoot>")]
     assert foot.count("<tr>") == 2
@@ -214,31 +253,41 @@ def test_every_bold_or_code_part_of_a_sentence_is_marked(format, expected):
 
 
 def test_every_special_character_of_latex_is_escaped_each_time():
-    page = Page(title="t", tables=(Table(frame=pd.DataFrame({"a": ["a_b_c & 1% #2 $ {x} ~ ^ \\"]}),
-                                         columns={"a": Column("A")}),))  # fmt: skip
-    assert (
-        r"a\_b\_c \& 1\% \#2 \$ \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \\"
-        in to_latex(page)
-    )
+    frame = pd.DataFrame({"a": ["a_b_c & 1% #2 $ {x} ~ ^ \\"]})
+    page = Page(title="t", tables=(Table(frame=frame, columns={"a": Column("A")}),))
+    row = r"a\_b\_c \& 1\% \#2 \$ \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \\"
+    assert row in to_latex(page)
 
 
 def test_texts_with_commas_quotes_and_line_breaks_come_back_from_csv(tmp_path):
-    frame = pd.DataFrame(
-        {"arm": ['a,"b"', "c\nd", "e;f", "'g'"], "value": [1.25, -0.001, float("nan"), 3.0]}
-    )
+    arms = ['a,"b"', "c\nd", "e;f", "'g'"]
+    frame = pd.DataFrame({"arm": arms, "value": [1.25, -0.001, math.nan, 3.0]})
     (tmp_path / "a.csv").write_text(csv_text(frame, 2))
     read = pd.read_csv(tmp_path / "a.csv")
-    assert read["arm"].tolist() == frame["arm"].tolist()
+    assert read["arm"].tolist() == arms
     assert csv_text(frame, 2).splitlines()[0] == "arm,value"
     assert read["value"].dropna().tolist() == [1.25, 0.0, 3.0]
 
 
 @pytest.mark.parametrize(
     ("count", "digits", "text"),
-    [(999, 3, "999"), (1000, 3, "1k"), (380_000, 2, "380k"), (4_385_920, 3, "4.39M"),
-     (999_500, 3, "1M"), (999_499, 3, "999k"), (999.7, 3, "1k"), (-999_999, 2, "-1M"), (999_999_999, 6, "1B"),
-     (131e9, 3, "131B"), (16.5e12, 3, "16.5T"), (2.5e15, 2, "2.5P"), (-4_385_920, 3, "-4.39M"), (3.15e18, 2, "3.1E")],
-)  # fmt: skip
+    [
+        (999, 3, "999"),
+        (1000, 3, "1k"),
+        (380_000, 2, "380k"),
+        (4_385_920, 3, "4.39M"),
+        (999_500, 3, "1M"),
+        (999_499, 3, "999k"),
+        (999.7, 3, "1k"),
+        (-999_999, 2, "-1M"),
+        (999_999_999, 6, "1B"),
+        (131e9, 3, "131B"),
+        (16.5e12, 3, "16.5T"),
+        (2.5e15, 2, "2.5P"),
+        (-4_385_920, 3, "-4.39M"),
+        (3.15e18, 2, "3.1E"),
+    ],
+)
 def test_large_numbers_are_shortened_with_the_unit_below_them(count, digits, text):
     assert abbreviate_number(count, digits) == text
 
@@ -247,16 +296,16 @@ def test_large_numbers_are_shortened_with_the_unit_below_them(count, digits, tex
 def test_a_shortened_number_is_below_1000_of_its_unit_and_near_the_number(digits):
     sizes = {"": 1, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
     generator = np.random.default_rng(0)
-    near_a_unit = [
-        10.0**power * (1 - share) for power in range(4, 18) for share in (0, 1e-7, 4e-4, 6e-4, 6e-3)
-    ]
-    for count in (*near_a_unit, *(10 ** generator.uniform(3, 19, 500))):
+    counts = list(10 ** generator.uniform(3, 19, 500))
+    for power, share in product(range(4, 18), (0, 1e-7, 4e-4, 6e-4, 6e-3)):
+        counts.append(10.0**power * (1 - share))
+    tolerance = 0.5 * 10.0 ** (1 - digits) + 1e-9
+    for count in counts:
         text = abbreviate_number(count, digits)
         value = float(text.rstrip("kMBTPE"))
+        size = sizes[text.lstrip("0123456789.")]
         assert value < 1000 or text.endswith("E")
-        assert value * sizes[text.lstrip("0123456789.")] == pytest.approx(
-            count, rel=0.5 * 10.0 ** (1 - digits) + 1e-9
-        )
+        assert value * size == pytest.approx(count, rel=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -266,10 +315,9 @@ def test_losses_have_three_decimals_and_points_two(column, decimals):
     assert MEASURES[column].decimals == decimals
 
 
-def test_a_number_that_rounds_to_0_has_no_sign():
-    assert [format_number(value, 2) for value in (-0.004, -0.006, 0.005, float("nan"))] == [
-        "0.00",
-        "-0.01",
-        "0.01",
-        "",
-    ]
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(-0.004, "0.00"), (-0.006, "-0.01"), (0.005, "0.01"), (math.nan, "")],
+)
+def test_a_number_that_rounds_to_0_has_no_sign(value, text):
+    assert format_number(value, 2) == text
