@@ -14,6 +14,8 @@ from scipy.special import stdtrit
 
 LEVEL_STEP = 0.25
 """Nats between the losses of `reached_frame`."""
+CURVE_POINTS = 80
+"""Points of a curve of lags."""
 LAG_POINTS = 8
 """In so many equal steps of tokens the lag is told."""
 TAIL = 0.025
@@ -33,19 +35,22 @@ LAG_COLUMNS = [
 ]
 
 
-def curves(losses: pd.DataFrame) -> dict[str, dict[int, pd.Series]]:
-    """Return the measured validation losses of each arm and pretraining seed, by tokens seen.
+def curves(
+    losses: pd.DataFrame, column: str = "validation_loss"
+) -> dict[str, dict[int, pd.Series]]:
+    """Return the measured losses of each arm and pretraining seed, by tokens seen.
 
     Args:
         losses: `Results.losses`.
+        column: The loss: "validation_loss" or "train_loss".
     """
-    measured = losses.dropna(subset="validation_loss")
+    measured = losses.dropna(subset=column)
     by_arm: dict[str, dict[int, pd.Series]] = {}
     for arm, of_arm in measured.groupby("arm", sort=False):
         by_arm[str(arm)] = {}
         for seed in of_arm["pretraining_seed"].unique():
             rows = of_arm[of_arm["pretraining_seed"] == seed]
-            curve = rows.set_index("tokens")["validation_loss"].sort_index()
+            curve = rows.set_index("tokens")[column].sort_index()
             by_arm[str(arm)][int(seed)] = curve
     return by_arm
 
@@ -104,6 +109,35 @@ def lags(curve: pd.Series, reference: pd.Series, tokens: np.ndarray) -> np.ndarr
     return np.asarray(later) - tokens
 
 
+def lag_curves(
+    losses: pd.DataFrame, reference: str, column: str, decay_share: float | None = None
+) -> dict[str, pd.DataFrame]:
+    """Return by arm the lag of the reference behind it: tokens seen (rows) by pretraining seed.
+
+    Rows stop where the reference, in a seed, never reached the arm's loss or reached it while its
+    learning rate fell: all losses fall faster then.
+
+    Args:
+        losses: `Results.losses`.
+        reference: The arm that the others are compared with.
+        column: The loss: "validation_loss" or "train_loss".
+        decay_share: The part of a run in which the rate falls, at its end.
+    """
+    by_arm = curves(losses, column)
+    lags_by_arm: dict[str, pd.DataFrame] = {}
+    for arm, runs in by_arm.items():
+        common = sorted(set(runs) & set(by_arm.get(reference, {})))
+        if arm == reference or not common:
+            continue
+        end = min(float(runs[seed].index[-1]) for seed in common)
+        tokens = end * np.arange(1, CURVE_POINTS + 1) / CURVE_POINTS
+        of_seeds = {seed: lags(runs[seed], by_arm[reference][seed], tokens) for seed in common}
+        table = pd.DataFrame(of_seeds, index=tokens).dropna()
+        reached = table.max(axis=1) + table.index
+        lags_by_arm[arm] = table[reached <= end * (1 - (decay_share or 0.0))]
+    return lags_by_arm
+
+
 def lag_frame(
     losses: pd.DataFrame, reference: str, decay_share: float | None = None
 ) -> pd.DataFrame:
@@ -137,7 +171,8 @@ def lag_frame(
             if not np.isnan(of_seeds).any():
                 row = _lag_row(arm, reference, float(place), of_seeds)
                 rows.append({**row, "in_decay": bool((place + of_seeds).max() > constant)})
-    return pd.DataFrame(rows, columns=LAG_COLUMNS)
+    whole = dict.fromkeys(("tokens", "lag", "lag_low", "lag_high", "seeds"), "Int64")
+    return pd.DataFrame(rows, columns=LAG_COLUMNS).astype(whole)
 
 
 def _lag_row(
@@ -150,9 +185,9 @@ def _lag_row(
         "arm": arm,
         "reference": reference,
         "tokens": round(tokens),
-        "lag": float(of_seeds.mean()),
-        "lag_low": low,
-        "lag_high": high,
+        "lag": round(float(of_seeds.mean())),
+        "lag_low": float(np.round(low)),
+        "lag_high": float(np.round(high)),
         "ratio": float((1 + of_seeds / tokens).mean()),
         "ratio_low": ratio_low,
         "ratio_high": ratio_high,

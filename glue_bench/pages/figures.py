@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame, Series
 
 from glue_bench.board.compare import Comparison
+from glue_bench.board.lag import lag_curves
 from glue_bench.data.measures import MEASURES, Measure
 from glue_bench.pages.figure_files import figure_bytes
 from glue_bench.pages.figure_style import (
@@ -191,7 +192,7 @@ def forest_handles(verdicts: set[str], *, has_unplanned: bool) -> list[Line2D]:
 
 @paper_style()
 def draw_losses(comparison: Comparison) -> Figure:
-    """Draw the validation loss against the tokens seen, and the gap to the reference of a seed.
+    """Draw the validation loss against the tokens seen, and how many tokens later the reference is.
 
     The training loss stands in where no validation loss was measured. A line is the mean over
     seeds, its band goes from the lowest to the highest seed. The legend begins with the lowest last
@@ -205,16 +206,21 @@ def draw_losses(comparison: Comparison) -> Figure:
     arms = [str(arm) for arm in last_losses.index]
     reference = comparison.assessed[0].reference if comparison.assessed else ""
     styles = arm_styles(comparison.board.arms, reference)
-    has_gaps = reference in curves
-    figure, grid = panels(2 if has_gaps else 1, 2.0)
+    pretraining = comparison.board.results.plan.experiment.pretraining
+    decay_share = pretraining.decay_share if pretraining else None
+    lags_by_arm = lag_curves(losses, reference, name, decay_share)
+    figure, grid = panels(2 if lags_by_arm else 1, 2.0)
     figure.set_figwidth(PAGE_WIDTH)
     draw_curves(grid[0], {arm: curves[arm] for arm in arms}, tokens, styles)
     grid[0].set(title=MEASURES[name].title, ylabel="nats")
-    if has_gaps:
-        gaps = {arm: curves[arm] - curves[reference] for arm in arms}
-        draw_curves(grid[1], gaps, tokens, styles)
-        title = f"Gap to {truncate_name(reference)}"
-        grid[1].set(title=title, ylabel="nats; below 0 is better")
+    if lags_by_arm:
+        grid[1].axhline(0, color=INK, linewidth=0.6, linestyle=(0, (1, 2)))
+        places = np.unique(np.concatenate([lags.index for lags in lags_by_arm.values()]))
+        drawn = {arm: lags_by_arm[arm] for arm in arms if arm in lags_by_arm}
+        draw_curves(grid[1], drawn, Series(places, index=places), styles)
+        title = f"{truncate_name(reference)} reaches the same loss later by"
+        grid[1].set(title=title, ylabel="tokens")
+        grid[1].yaxis.set_major_formatter(lambda value, _: abbreviate_number(value, 6))
     return legend_below(figure)
 
 

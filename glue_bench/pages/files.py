@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from pandas import DataFrame
+
 from glue_bench.board.board import SCORE_COLUMNS, Board, averages_frame, steps_frame
 from glue_bench.board.compare import Comparison
+from glue_bench.board.lag import lag_frame, reached_frame
 from glue_bench.files import write_atomically
 from glue_bench.pages.budget import budget_frame, budget_page, drop_silent_columns, rates_frame
 from glue_bench.pages.contrasts import statistics_page
@@ -22,6 +25,8 @@ WRITTEN_TABLES = (
     "budget.md",
     "budget.csv",
     "losses.csv",
+    "lags.csv",
+    "reached.csv",
     "rates.csv",
     "intrinsic.csv",
 )
@@ -56,7 +61,7 @@ def table_files(comparison: Comparison) -> dict[str, str]:
     - If arms can be compared: statistics.md, statistics.csv.
     - If the tasks allow a conventional average: averages.csv.
     - If arms are pretrained: budget.md, budget.csv and losses.csv, which hold measured speeds, and
-      intrinsic.csv.
+      intrinsic.csv; reached.csv and lags.csv, if validation losses were measured.
     - If learning rates were searched for: rates.csv.
     - If several checkpoints of a pretraining are fine-tuned: steps.csv.
     """
@@ -83,11 +88,22 @@ def table_files(comparison: Comparison) -> dict[str, str]:
         "steps.csv": (steps_frame(board), 2),
         "rates.csv": (rates_frame(results), None),
         "intrinsic.csv": (results.measures.drop(columns="pretraining_id"), 5),
+        "reached.csv": (reached_frame(results.losses), 2),
+        "lags.csv": (lags_of(comparison), 3),
     }
     for name, (frame, decimals) in frames_and_decimals.items():
         if len(frame):
             contents[name] = csv_text(frame, decimals)
     return contents
+
+
+def lags_of(comparison: Comparison) -> DataFrame:
+    """Give the lag of the reference behind every other arm; empty without a reference."""
+    results = comparison.board.results
+    pretraining = results.plan.experiment.pretraining
+    reference = comparison.assessed[0].reference if comparison.assessed else ""
+    decay_share = pretraining.decay_share if pretraining else None
+    return lag_frame(results.losses, reference, decay_share)
 
 
 def scores_csv(board: Board) -> str:

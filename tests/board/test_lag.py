@@ -5,7 +5,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from glue_bench.board.lag import curves, lag_frame, reached_frame, student_interval, tokens_until
+from glue_bench.board.lag import (
+    curves,
+    lag_curves,
+    lag_frame,
+    reached_frame,
+    student_interval,
+    tokens_until,
+)
 from glue_bench.board.results import read_results
 
 
@@ -122,3 +129,16 @@ def test_the_moment_of_leaving_the_plateau_is_the_one_that_was_computed_apart(
     of_arm = frame[frame["arm"] == arm].query("loss == 5.5")
     mean = of_arm["tokens"].mean()
     assert mean / 1e6 == pytest.approx(tokens, abs=0.006)
+
+
+def test_curves_of_lags_stop_where_the_rate_of_the_reference_fell():
+    arms = {("fast", 1): straight, ("slow", 1): lambda tokens: straight(tokens - 1)}
+    table = lag_curves(losses_of(arms), "slow", "validation_loss", decay_share=0.3)["fast"]
+    assert table.index.max() == pytest.approx(6e6)
+    np.testing.assert_allclose(table[1], 1e6, rtol=1e-6)
+
+
+def test_curves_of_lags_take_the_training_loss_where_that_is_named():
+    losses = losses_of({("fast", 1): straight, ("slow", 1): lambda tokens: straight(tokens - 1)})
+    losses = losses.rename(columns={"validation_loss": "train_loss"})
+    assert list(lag_curves(losses, "slow", "train_loss")) == ["fast"]

@@ -27,6 +27,8 @@ KEYS = {
     "predictions": ["cell_id", "split", "row"],
     "scores.csv": ["arm", "task", "split", "metric", "learning_rate", "pretraining_seed", "seed"],
     "losses.csv": ["arm", "pretraining_seed", "step"],
+    "reached.csv": ["arm", "pretraining_seed", "loss"],
+    "lags.csv": ["arm", "reference", "tokens"],
     "intrinsic.csv": ["arm", "pretraining_seed", "measure"],
     "budget.csv": ["arm", "pretraining_seed"],
     "rates.csv": ["arm", "learning_rate"],
