@@ -160,7 +160,9 @@ def test_the_digest_of_data_sees_every_split(task):
 
 PAGES = ["README.md"]
 PAGES += [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/*/README.md"))]
-TABLE = re.compile("(leaderboard|statistics|budget|rates|scores|losses|agreement|tupe-1).*")
+TABLE = re.compile(
+    "(leaderboard|statistics|budget|rates|scores|losses|lags|reached|agreement|tupe-1).*"
+)
 CONTRAST = re.compile(
     r"^\|.*\| `([\w-]+)` - `([\w-]+)` "  # two arms
     r"\| ([-+][\d.]+) \(([-+][\d.]+) to ([-+][\d.]+)\) "  # their difference and its interval
