@@ -93,9 +93,9 @@ def _measure_all(
     subjects: Iterable[tuple[str, Subject]], measures: Mapping[str, Measure]
 ) -> dict[str, Any]:
     """Measure labelled checkpoints; return the frames of an `Analysis`."""
-    facts: list[dict[str, Any]] = []
-    rows: list[tuple[Any, ...]] = []
-    left_out: list[tuple[str, ...]] = []
+    facts = []
+    rows = []
+    left_out = []
     matrices: dict[str, dict[str, pd.DataFrame]] = {}
     for label, subject in subjects:
         facts.append({"checkpoint": label, **subject.facts})
@@ -109,7 +109,7 @@ def _measure_all(
                 left_out.append((label, missing, text))
             for matrix_name, matrix in measured.matrices.items():
                 matrices.setdefault(matrix_name, {})[label] = matrix
-    joined: dict[str, pd.DataFrame] = {}
+    joined = {}
     for name, by_label in matrices.items():
         frame = pd.concat(by_label, names=["checkpoint"])
         joined[name] = frame.reset_index(level=0).reset_index(drop=True)

@@ -30,7 +30,7 @@ States = Float[np.ndarray, "s l d"]
 
 def measure_layers(subject: Subject) -> Measured:
     """Measure the parts of each layer."""
-    rows: list[Row] = []
+    rows = []
     for layer, states in enumerate(subject.deep[0]):
         rows += parts_of(states[:, 1:-1], layer)
     return Measured(rows)

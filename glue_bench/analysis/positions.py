@@ -48,7 +48,6 @@ from glue_bench.analysis.chance import (
     SEED,
     LeftOut,
     Measured,
-    Row,
     middle_band,
     prediction_band,
     row,
@@ -90,7 +89,7 @@ def measure_position_rows(subject: Subject) -> Measured:
     if table.shape[1] > 1:  # a sinusoid has a sine and a cosine
         baselines["sinusoid"] = sinusoids(len(table), table.shape[1] // 2 * 2)
     random_tables = [generator.standard_normal(table.shape) for _ in range(RANDOM_TABLES)]
-    rows: list[Row] = []
+    rows = []
     for name, probe in (("absolute_mae", absolute_error), ("order_accuracy", order_accuracy)):
         measure = f"positions.{name}"
         value = probe(table)
@@ -106,7 +105,8 @@ def sinusoids(positions: int, width: int) -> Table:
 
     This is tensor2tensor's layout.
     """
-    exponents = np.arange(width // 2) / max(width // 2 - 1, 1)
+    half = width // 2
+    exponents = np.arange(half) / max(half - 1, 1)
     turns = np.arange(positions)[:, None] * 10_000.0**-exponents
     return np.concatenate([np.sin(turns), np.cos(turns)], axis=1)
 
@@ -133,10 +133,12 @@ def order_accuracy(table: Table) -> float:
     def draw_pairs(places: Int[np.ndarray, " t"], count: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw [p_i; p_j] of different positions, and whether i < j."""
         first = generator.integers(len(places), size=count)
-        second = (first + generator.integers(1, len(places), size=count)) % len(places)
+        steps = generator.integers(1, len(places), size=count)
+        second = (first + steps) % len(places)
         i = places[first]
         j = places[second]
-        rows = np.concatenate([standard[i], standard[j]], axis=1)
+        pairs = [standard[i], standard[j]]
+        rows = np.concatenate(pairs, axis=1)
         return rows.astype(np.float32), i < j
 
     test_rows, test_targets = draw_pairs(order[:held_out], ORDER_PAIRS // 5)
@@ -169,7 +171,8 @@ def measure_position_scores(subject: Subject) -> Measured:
         rotation = ortho_group.rvs(queries.shape[2], random_state=generator)
         rotated_keys = keys @ rotation
         rotated_scores = queries @ rotated_keys.transpose(0, 2, 1)
-        draws.append(_mean_measures(scores[:, order][:, :, order], rotated_scores))
+        reordered = scores[:, order][:, :, order]
+        draws.append(_mean_measures(reordered, rotated_scores))
     rows = []
     for name, value in _mean_measures(scores, scores).items():
         chance = prediction_band([draw[name] for draw in draws])
@@ -245,21 +248,26 @@ def scaled(norm: nn.LayerNorm, rows: Float[Tensor, "n e"]) -> Float[Tensor, "n e
 def toeplitz(scores: Matrix) -> float:
     """Return the share of the variance that depends on j - i alone."""
     diagonals = _distances(len(scores)) + len(scores) - 1
-    means = np.bincount(diagonals.ravel(), scores.ravel()) / np.bincount(diagonals.ravel())
+    sums = np.bincount(diagonals.ravel(), scores.ravel())
+    counts = np.bincount(diagonals.ravel())
+    means = sums / counts
     residual = np.square(scores - means[diagonals]).sum()
-    return float(1 - residual / np.square(scores - scores.mean()).sum())
+    total = np.square(scores - scores.mean()).sum()
+    return float(1 - residual / total)
 
 
 def locality(scores: Matrix) -> float:
     """Return Spearman's correlation of a score with nearness."""
     distances = np.abs(_distances(len(scores)))
     is_near = distances <= REACH
-    return float(spearmanr(scores[is_near], -distances[is_near]).statistic)
+    correlation = spearmanr(scores[is_near], -distances[is_near])
+    return float(correlation.statistic)
 
 
 def symmetric(scores: Matrix) -> float:
     """Return the share of the symmetric part in the sum of squares."""
-    return float(np.square((scores + scores.T) / 2).sum() / np.square(scores).sum())
+    symmetric_part = (scores + scores.T) / 2
+    return float(np.square(symmetric_part).sum() / np.square(scores).sum())
 
 
 def _distances(n: int) -> np.ndarray:
@@ -272,7 +280,7 @@ def _distances(n: int) -> np.ndarray:
 
 def measure_attention(subject: Subject) -> Measured:
     """Measure where attention goes in each block, as the mean over heads."""
-    rows: list[Row] = []
+    rows = []
     for block, attention in enumerate(subject.deep[1], 1):
         inside = attention[:, 1:-1, 1:-1]
         mean = (inside / inside.sum(-1, keepdims=True)).mean(0)
@@ -294,11 +302,14 @@ def attended(attention: Matrix) -> dict[str, float]:
     """
     length = attention.shape[-1]
     distances = _distances(length)
-    measures: dict[str, float] = {}
+    measures = {}
     for m in WITHIN:
-        measures[f"within_{m}"] = float((attention * (np.abs(distances) <= m)).sum(-1).mean())
+        is_near = np.abs(distances) <= m
+        sums = (attention * is_near).sum(-1)
+        measures[f"within_{m}"] = float(sums.mean())
     places = np.arange(length)
     common = np.minimum(places, length - 1 - places)[:, None]
     sides = np.where(np.abs(distances) <= common, -np.sign(distances), 0)
-    measures["left_minus_right"] = float((attention * sides).sum(-1).mean())
+    differences = (attention * sides).sum(-1)
+    measures["left_minus_right"] = float(differences.mean())
     return measures

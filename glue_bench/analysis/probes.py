@@ -64,13 +64,11 @@ def measure_decoding(subject: Subject) -> Measured:
     table = subject.sum
     norm = subject.model.norm
     table.check()
-    random_draws = [
-        _accuracies(with_random_positions(table, draw), PLAIN, FEWER_WORD_PAIRS, draw)
-        for draw in range(DRAWS)
-    ]
     draws: dict[str, list[float]] = {}
-    for name in random_draws[0]:
-        draws[name] = [accuracies[name] for accuracies in random_draws]
+    for draw in range(DRAWS):
+        random = with_random_positions(table, draw)
+        for name, value in _accuracies(random, PLAIN, FEWER_WORD_PAIRS, draw).items():
+            draws.setdefault(name, []).append(value)
     band_of_draws = {
         "word_accuracy": share_band(draws["word_accuracy"], FEWER_WORD_PAIRS, WORD_PAIRS),
         "position_accuracy": share_band(draws["position_accuracy"], TEST_PAIRS, TEST_PAIRS),
@@ -84,7 +82,7 @@ def measure_decoding(subject: Subject) -> Measured:
         "random": {name: float(np.mean(values)) for name, values in draws.items()},
         "words_alone": predict_positions(words_alone, PLAIN),
     }
-    rows: list[Row] = []
+    rows = []
     for source, values in decoded.items():
         bands = band_of_draws if source == "sum" else band_of_guesses
         for name, value in values.items():
@@ -136,9 +134,11 @@ def _ridge_scores(
     scale = train_rows.std()
     targets = np.eye(n, dtype=np.float32)[train_positions]
     ridge = Ridge(alpha=1.0).fit((train_rows - mean) / scale, targets)
-    predicted = ridge.predict((test_rows - mean) / scale).argmax(1)
+    scores = ridge.predict((test_rows - mean) / scale)
+    predicted = scores.argmax(1)
     errors = np.abs(predicted - test_positions)
-    return {"position_accuracy": float((errors == 0).mean()), "position_mae": float(errors.mean())}
+    is_right = errors == 0
+    return {"position_accuracy": float(is_right.mean()), "position_mae": float(errors.mean())}
 
 
 def word_accuracy(
@@ -176,7 +176,7 @@ def nearest(
     """
     memory = rows.new_empty(min(ROWS_AT_ONCE, len(rows)), len(candidates))
     half = candidates.square().sum(1) / -2
-    indices: list[Tensor] = []
+    indices = []
     for start in range(0, len(rows), ROWS_AT_ONCE):
         batch = rows[start : start + ROWS_AT_ONCE]
         nearness = torch.addmm(half, batch, candidates.mT, out=memory[: len(batch)])
@@ -237,7 +237,7 @@ def measure_decoding_layers(subject: Subject) -> Measured:
     is_trained = np.isin(ids, types[: int(TRAIN_SHARE * len(types))])  # by token
     positions = np.tile(np.arange(places), sequences)
     bands = _band_of_guesses(places, len(words))
-    rows: list[Row] = []
+    rows = []
     for layer, states in enumerate(layers):
         tokens = states[:, 1:-1].reshape(len(ids), -1)
         values = _ridge_scores(

@@ -165,7 +165,7 @@ class Subject:
             total = scores.logits.softmax(-1).sum(0).cpu().double()
             attention[block - 1] = attention[block - 1] + total / len(ids)
 
-        batches: list[list[Tensor]] = []
+        batches = []
         with watching(self.model, look):
             for batch in ids.split(BATCH_SEQUENCES):
                 batches.append([state.cpu() for state in self.model.hidden_states(batch)])
@@ -237,8 +237,8 @@ def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
 
     Returns the checkpoints by short labels, and a line about each experiment that lacks some.
     """
-    checkpoints: list[tuple[str, str]] = []
-    gone: list[str] = []
+    checkpoints = []
+    gone = []
     for name in names:
         store = Store(name)
         if store.has_plan:

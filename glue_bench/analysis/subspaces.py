@@ -161,7 +161,8 @@ def curve(positions: Values, squared_cosines: Squared) -> Values:
 def _median_angle(products: Float[np.ndarray, "m k"]) -> float:
     """Return the median principal angle, in degrees, from the products of two orthonormal bases."""
     cosines = np.linalg.svd(products, compute_uv=False)
-    return float(np.degrees(np.median(np.arccos(cosines.clip(max=1)))))
+    angles = np.arccos(cosines.clip(max=1))
+    return float(np.degrees(np.median(angles)))
 
 
 def _angle_rows(
@@ -265,9 +266,11 @@ def share_of_variance(deviations: Values) -> float:
 
     Of the last dimension only the part is counted that is needed.
     """
-    cumulative = np.sort(np.square(deviations))[::-1].cumsum()
+    falling = np.sort(np.square(deviations))[::-1]
+    cumulative = falling.cumsum()
     shares = [0, *cumulative / cumulative[-1]]
-    return float(np.interp(VARIANCE, shares, np.arange(1 + len(deviations)) / len(deviations)))
+    dimensions = np.arange(1 + len(deviations)) / len(deviations)
+    return float(np.interp(VARIANCE, shares, dimensions))
 
 
 def unit(rows: Table) -> Table:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glue_bench.analysis.chance import LeftOut, Measured, Row, Sums, mean_row, row
+from glue_bench.analysis.chance import LeftOut, Measured, Sums, mean_row, row
 from glue_bench.analysis.held_out import loss_sums
 from glue_bench.analysis.hooks import BATCH_SEQUENCES, FOUR, InputSum, float64
 from glue_bench.analysis.subject import MAX_DEEP_SEQUENCES, Subject
@@ -36,7 +36,7 @@ def measure_effect(subject: Subject) -> Measured:
     check_sum(model, table, subject.tokens[:BATCH_SEQUENCES])
     batches = subject.tokens[:MAX_DEEP_SEQUENCES].split(BATCH_SEQUENCES)
     kl = float64(torch.cat([divergences(model, table, batch) for batch in batches]))
-    rows: list[Row] = []
+    rows = []
     for term, values in zip(NINE, kl.T, strict=True):
         rows.append(mean_row(f"terms.kl.{term}", values, layer=1))
     try:

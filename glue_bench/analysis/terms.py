@@ -133,7 +133,7 @@ class BlockOfTerms(NamedTuple):
 
 def measure_score_terms(subject: Subject) -> Measured:
     """Measure the shares of terms in each block."""
-    errors: list[float] = []
+    errors = []
     shares_of: dict[BlockOfTerms, list[np.ndarray]] = {}
 
     def look(block: int, scores: BlockTerms) -> None:
@@ -149,7 +149,7 @@ def measure_score_terms(subject: Subject) -> Measured:
     for key, batches in shares_of.items():
         rows += share_rows(key.block, key.terms, np.concatenate(batches))
     last_block = max(shares_of)
-    left_out: dict[str, str] = {}
+    left_out = {}
     for term in FOUR:
         if term not in last_block.terms:
             left_out[f"terms.share.{term}"] = f"its scores have no {term}"
@@ -204,8 +204,10 @@ def _linear(parts: Float[Tensor, "3 b l e"], weight: Any, bias: Any) -> Float[Te
 
 def normalised(norm: nn.LayerNorm, parts: Float[Tensor, "3 b l e"]) -> Float[Tensor, "3 b l e"]:
     """Take LayerNorm of the sum apart, by its parts; the bias joins the last one."""
-    scale = (parts.sum(0).var(-1, unbiased=False, keepdim=True) + norm.eps).rsqrt()
-    parts = norm.weight * (parts - parts.mean(-1, keepdim=True)) * scale
+    variance = parts.sum(0).var(-1, unbiased=False, keepdim=True)
+    scale = (variance + norm.eps).rsqrt()
+    centred_parts = parts - parts.mean(-1, keepdim=True)
+    parts = norm.weight * centred_parts * scale
     return torch.cat([parts[:2], parts[2:] + norm.bias])
 
 
@@ -244,7 +246,8 @@ def sum_error(terms: Terms, logits: Tensor) -> float:
 
     Raises LeftOut if it is larger than EXACT.
     """
-    error = float((sum_of(terms) - centred(logits)).abs().max() / logits.abs().max())
+    differences = sum_of(terms) - centred(logits)
+    error = float(differences.abs().max() / logits.abs().max())
     if error > EXACT:
         raise LeftOut(f"its terms are {error:.1g} of the largest logit away from the encoder's own")
     return error
@@ -261,7 +264,7 @@ def check_sum(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> 
     Raises:
         LeftOut: the error is larger than EXACT.
     """
-    blocks: list[BlockTerms] = []
+    blocks = []
     with watching(model, lambda _, scores: blocks.append(scores)):
         model.hidden_states(ids)
     return sum_error(terms_of_input(model, table, ids), blocks[0].logits)
@@ -274,7 +277,8 @@ def shares(terms: Terms) -> Float[Tensor, "b h t"]:
     """Return S_T of centred terms."""
     total = sum_of(terms)
     products = [(term * total).sum((-1, -2)) for term in terms.values()]
-    return torch.stack(products, -1) / total.square().sum((-1, -2))[..., None]
+    squares = total.square().sum((-1, -2))
+    return torch.stack(products, -1) / squares[..., None]
 
 
 def sequence_shares(model: EncoderModel, table: InputSum, ids: Int[Tensor, "n l"]) -> Shares:
@@ -295,7 +299,7 @@ def by_measure(terms: Sequence[str], by_head: Shares) -> dict[str, Float[np.ndar
     If terms are mixed, `terms.mixed` is the share of the mixed terms together.
     """
     means = np.moveaxis(by_head.mean(1), -1, 0)
-    measures: dict[str, np.ndarray] = {}
+    measures = {}
     mixed = []
     for term, mean in zip(terms, means, strict=True):
         measures[f"terms.share.{term}"] = mean
@@ -318,12 +322,12 @@ def share_rows(
         draws: Shares of NINE by chance, (draws, heads, terms).
     """
     to_words = "terms.mixed_to_words"
-    chance: dict[str, tuple[float, float]] = {}
+    chance = {}
     if draws is not None:
         for name, values in by_measure(NINE, draws).items():
             chance[name] = prediction_band(values)
         chance[to_words] = prediction_band([mixed_to_words(NINE, draw) for draw in draws])
-    rows: list[Row] = []
+    rows = []
     measures = by_measure(terms, measured)
     for name, values in measures.items():
         rows.append(mean_row(name, values, chance.get(name, NONE), layer=block))
@@ -340,8 +344,10 @@ def mixed_to_words(terms: Sequence[str], by_head: Float[np.ndarray, "h t"]) -> f
     A term's share of all falls when another term grows. This one hardly does, because it is taken
     head by head without the terms of positions alone; only the covariance with these remains in it.
     """
-    mixed = by_head[:, [term in MIXED for term in terms]].sum(-1)
-    words = by_head[:, [term == "word_word" for term in terms]].sum(-1)
+    is_mixed = [term in MIXED for term in terms]
+    mixed = by_head[:, is_mixed].sum(-1)
+    is_word = [term == "word_word" for term in terms]  # a variant may have no such term
+    words = by_head[:, is_word].sum(-1)
     return float((mixed / (mixed + words)).mean())
 
 

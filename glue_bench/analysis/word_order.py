@@ -24,7 +24,7 @@ from functools import partial
 
 import numpy as np
 
-from glue_bench.analysis.chance import NONE, Interval, Measured, Row, Sums, row
+from glue_bench.analysis.chance import NONE, Interval, Measured, Sums, row
 from glue_bench.analysis.held_out import (
     IGNORED,
     MAX_TOKENS,
@@ -56,7 +56,7 @@ def measure_order(subject: Subject) -> Measured:
     distances = DISTANCES[:1] if is_large else DISTANCES
     head, text = subject.head_and_text(LARGE_ORDER_SEQUENCES if is_large else ORDER_SEQUENCES)
     sums_by_measure = order_sums(head, text, subject.positions, distances)
-    rows: list[Row] = []
+    rows = []
     for name, sums in sums_by_measure.items():
         kind, _, size = name.rpartition("_")
         chance: Interval = (0.0, 0.0)
@@ -68,7 +68,7 @@ def measure_order(subject: Subject) -> Measured:
             interval = sums.share_interval
         measure = f"order.{kind}.{size}" if size.isdecimal() else f"order.{name}"
         rows.append(row(measure, sums.value, interval, chance, n=sums.n))
-    left_out: dict[str, str] = {}
+    left_out = {}
     for distance in distances:
         if f"swap_{distance}" not in sums_by_measure:
             reason = "the text has no two words to swap at this distance"
@@ -122,7 +122,8 @@ def order_sums(
 
 def _cut_row(row: MaskedRow, length: int) -> MaskedRow:
     """Cut a row to a length. What is left of a longer text ends with its separator, as it did."""
-    places = [*range(min(length, len(row.ids)) - 1), -1]
+    kept = min(length, len(row.ids))
+    places = [*range(kept - 1), -1]
     return MaskedRow(row.ids[places], row.segments[places], row.labels[places])
 
 
@@ -135,7 +136,7 @@ def in_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> lis
         generator: Draws the order.
     """
     grams = [words[first : first + n] for first in range(0, len(words), n)]
-    ordered: list[Span] = []
+    ordered = []
     for index in generator.permutation(len(grams)):
         ordered += grams[index]
     return ordered
@@ -145,8 +146,8 @@ def reordered(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> Masked
     """Put the words of each stretch in another order; their labels go with them."""
     places = np.arange(len(probe.ids))
     for words in probe.stretches:
-        first = words[0][0]
-        stop = words[-1][1]
+        first, _ = words[0]
+        _, stop = words[-1]
         moved: list[int] = []
         for word in order(words):
             moved += range(*word)
@@ -163,7 +164,7 @@ def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
         text: The text.
         distance: How many words stand from the first to the second one of a pair.
     """
-    rows: list[MaskedRow] = []
+    rows = []
     versions: list[int] = []  # of each row: 2 i for the original of swap i, 2 i + 1 for the swapped
     sequences: list[int] = []  # of each swap
     for index, probe in enumerate(text.probes):

@@ -76,8 +76,9 @@ def test_the_manifest_has_every_file_with_its_size(finished, tmp_path):
     files = contents(tmp_path / "x.zip")
     assert Manifest.model_validate_json(files.pop(MANIFEST)) == manifest
     assert manifest.experiments == [finished.name]
-    sizes = {name: file_sum.bytes for name, file_sum in manifest.files.items()}
-    assert {name: len(content) for name, content in files.items()} == sizes
+    assert manifest.files.keys() == files.keys()
+    for name, content in files.items():
+        assert manifest.files[name].bytes == len(content), name
 
 
 def test_a_bundle_holds_what_a_run_leaves_and_nothing_private_or_half_written(finished, tmp_path):
@@ -120,7 +121,7 @@ def test_a_file_that_goes_while_a_bundle_is_written_is_left_out(finished, tmp_pa
 
     monkeypatch.setattr(Path, "read_bytes", read_after_the_failure_is_gone)
     manifest = write_bundle([Store(finished)], tmp_path / "x.zip")
-    assert [name for name in manifest.files if "failures" in name] == []
+    assert "failures" not in "".join(manifest.files)
     assert faults(tmp_path / "x.zip") == ()
 
 
