@@ -13,6 +13,7 @@ from glue_bench.board.column_runs import read_outcomes
 from glue_bench.board.foreign import RUN, read_frames
 from glue_bench.data.measures import AVERAGE, Measure
 from glue_bench.errors import UserError, quoted, unknown
+from glue_bench.records.store import Store
 from glue_bench.stats.runs import ColumnRuns, Runs
 from glue_bench.stats.sums import example_terms, score_from_sums
 from glue_bench.stats.verdicts import VERDICT_COLUMNS, Group, assess, contrast_rows
@@ -64,7 +65,7 @@ def compare_paths(
         UserError: what `read_frames` refuses; fewer than two systems; no such system or metric;
             examples that differ between systems; too many systems or runs.
     """
-    if any((Path(path) / "plan.json").is_file() for path in paths):
+    if any(Store(path).has_plan for path in paths):
         columns = list(_columns_of_folders(paths))
         names = {column.column: (column.measure.title, column.metric) for column in columns}
         dropped = 0

@@ -38,7 +38,7 @@ def is_folder(node: ast.expr) -> bool:
 
 
 def places(tree: ast.Module) -> Iterator[str]:
-    """The texts that are places of a results folder, or parts of one. Sentences for users may name them."""
+    """The texts that are places of a results folder. Sentences for users may name them."""
     described = docstrings(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -62,5 +62,5 @@ def test_no_file_outside_records_knows_a_place_of_a_results_folder(file):
         'path = "resume.pt"',
     ],
 )
-def test_a_place_is_found(line):
+def test_a_place_is_recognised(line):
     assert [*places(ast.parse(line))] != []
