@@ -13,23 +13,33 @@ from glue_bench.sweep.run import Summary
 from glue_bench.sweep.run import sweep as run_sweep
 
 PRETRAINING = {
-    **{"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32, "learning_rates": [1e-3]},
-    **{"validations": 2, "validation_share": 0.05},
+    "corpus": "demo",
+    "steps": 10,
+    "batch_tokens": 256,
+    "length": 32,
+    "learning_rates": [1e-3],
+    "validations": 2,
+    "validation_share": 0.05,
 }
 
 
 @pytest.fixture
 def pretrained(tiny):
-    """The tiny experiment on CoLA with pretraining, as plain values; `pretraining` is merged into its settings."""
-    usual = {"tasks": ["cola"], "arms": ["add"]}
-    return lambda pretraining=(), **changes: tiny(
-        pretraining=PRETRAINING | dict(pretraining), **usual | changes
-    )
+    """Make the tiny experiment on CoLA with pretraining; `pretraining` changes its settings."""
+
+    def make(pretraining=(), **changes) -> dict[str, Any]:
+        usual = {"tasks": ["cola"], "arms": ["add"]}
+        return tiny(pretraining=PRETRAINING | dict(pretraining), **usual | changes)
+
+    return make
 
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Run an experiment into the same folder each time; what was printed is `sweep.said`, what ran `sweep.ended`."""
+    """Run an experiment into the same folder each time.
+
+    What was printed is `sweep.said`, what ran `sweep.ended`.
+    """
 
     usual = {
         "results": tmp_path / "runs",
@@ -47,20 +57,20 @@ def sweep(tmp_path):
         slurm: Any = None,
         **options: Any,
     ) -> Summary:
-        console, seen = Console(file=io.StringIO(), width=200), Observer()
+        console = Console(file=io.StringIO(), width=200)
+        observer = Observer()
         try:
             engine = Engine.parse(workers, address, slurm)
-            return run_sweep(
-                load_experiment(values), console, [seen], engine=engine, **usual | options
-            )
+            experiment = load_experiment(values)
+            return run_sweep(experiment, console, [observer], engine=engine, **usual | options)
         finally:
-            run_it.said = "\n".join([console.file.getvalue(), *seen.lines])
-            run_it.ended = [f"{job.arm} {getattr(job, 'task', 'pretraining')}" for job in seen.jobs]
+            run_it.said = "\n".join([console.file.getvalue(), *observer.lines])
+            run_it.ended = [f"{job.arm} {job.kind_title}" for job in observer.jobs]
 
     return run_it
 
 
 @pytest.fixture
-def why(sweep):
-    """The reasons of a dry run, with their counts."""
+def reasons_of(sweep):
+    """Give the reasons of a dry run, with their counts."""
     return lambda values: sweep(values, dry_run=True).reasons

@@ -53,13 +53,10 @@ print(json.dumps([*found, [verified.faults for verified in verify(results)]]))
 
 def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path):
     """Four cells, with pretraining before them."""
-    draw, words = (
-        random.Random(0),
-        ("the", "old", "cat", "dog", "horse", "fox", "tom", "anna", "chased", "helped"),
-    )
-    (tmp_path / "text.txt").write_text(
-        "\n".join(" ".join(draw.choices(words, k=8)) + " ." for _ in range(400))
-    )
+    draw = random.Random(0)
+    words = ("the", "old", "cat", "dog", "horse", "fox", "tom", "anna", "chased", "helped")
+    sentences = [" ".join(draw.choices(words, k=8)) + " ." for _ in range(400)]
+    (tmp_path / "text.txt").write_text("\n".join(sentences))
     corpus = {
         "corpus": str(tmp_path / "text.txt"),
         "steps": 3,
@@ -68,7 +65,8 @@ def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path)
         "validations": 1,
     }
     values = {"tasks": ["rte"], "arms": ["add", "untied"], "seeds": [1, 2], "limit": 40}
-    config, place = write_yaml(tiny(**values, pretraining=corpus)), tmp_path / "disk"
+    config = write_yaml(tiny(**values, pretraining=corpus))
+    place = tmp_path / "disk"
     place.mkdir()
     if (
         os.name != "posix"
@@ -79,16 +77,18 @@ def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 0, done.stderr
     *stopped, last, faults = json.loads(done.stdout)
-    for one in stopped:
-        assert (one["status"], one["half"], one["err"].count("error: ")) == (2, [], 1), one
-        assert "cannot write" in one["err"].splitlines()[-1]
-        assert "No space left on device" in one["err"].splitlines()[-1]
-        assert one["records"].items() <= last["records"].items()
-    errors = [one["err"].splitlines()[-1] for one in stopped]
-    for what in (
-        "/cache/",
-        "/runs/tiny",
-        "goes on from the last state",
-    ):  # all kinds of places have been full
-        assert any(what in line for line in errors), errors
-    assert (last["half"], len(last["records"]), faults) == ([], 6, [[]])
+    errors = []
+    for run in stopped:
+        error = run["err"].splitlines()[-1]
+        errors.append(error)
+        assert run["status"] == 2, run
+        assert run["half"] == [], run
+        assert run["err"].count("error: ") == 1, run
+        assert "cannot write" in error
+        assert "No space left on device" in error
+        assert run["records"].items() <= last["records"].items()
+    for place_of_error in ("/cache/", "/runs/tiny", "goes on from the last state"):
+        assert any(place_of_error in line for line in errors), errors
+    assert last["half"] == []
+    assert len(last["records"]) == 6
+    assert faults == [[]]

@@ -1,4 +1,4 @@
-"""How jobs and drivers end on Ray, caused in earnest. A Slurm is in test_slurm.py, one process in tests/promises."""
+"""How jobs and drivers end on Ray, caused in earnest. Slurm is in test_slurm.py."""
 
 import contextlib
 import os
@@ -47,11 +47,13 @@ def ended(processes: list[psutil.Process], seconds: float) -> bool:
 
 def below(process: int, *titles: str) -> list[psutil.Process]:
     """The processes below one whose commands hold one of these words."""
-    found = []
+    processes = []
     for child in psutil.Process(process).children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            found += [child] if any(title in " ".join(child.cmdline()) for title in titles) else []
-    return found
+            command = " ".join(child.cmdline())
+            if any(title in command for title in titles):
+                processes.append(child)
+    return processes
 
 
 def until(done, process: subprocess.Popen) -> None:
@@ -73,25 +75,26 @@ def _path(monkeypatch):
 def test_what_is_well_is_stored_mishaps_are_made_good_and_what_follows_a_failure_fails_with_it(
     store,
 ):
-    for number, what in enumerate(("die", "hang", "raise", "late", "raise late"), start=1):
-        stub.mishap(store, CELLS[number], what)
+    for number, mishap in enumerate(("die", "hang", "raise", "late", "raise late"), start=1):
+        stub.mishap(store, CELLS[number], mishap)
     after = stub.cell(1, "rte", mnli=CELLS[1].id)
     jobs = [after, *CELLS[:6], stub.pretraining()]
     ray = stub.engine("ray", store, seconds=0.3)
     driven = stub.drive(store, ray, *jobs, resources={"give_up_after": 5})
     lost = driven.failed[CELLS[1].id]
     assert lost.startswith("its worker was lost 3 times: ")
-    no = "ValueError: no"
-    assert driven.failed == {CELLS[1].id: lost, after.id: lost, CELLS[3].id: no, CELLS[5].id: no}
+    assert driven.failed == {
+        CELLS[1].id: lost,
+        after.id: lost,
+        CELLS[3].id: "ValueError: no",
+        CELLS[5].id: "ValueError: no",
+    }
     assert stub.attempts(store, *CELLS[:6], after) == [1, 3, 2, 1, 1, 1, 0]
-    assert {*driven.finished} == {job.id for job in jobs} - {*driven.failed} == store.recorded()
-    assert (
-        sum(
-            "its worker was lost (" in line and line.endswith("; it runs again")
-            for line in driven.lines
-        )
-        == 3
-    )
+    assert {*driven.finished} == {job.id for job in jobs} - {*driven.failed}
+    assert {*driven.finished} == store.recorded()
+    lost_lines = [line for line in driven.lines if "its worker was lost (" in line]
+    assert len(lost_lines) == 3
+    assert all(line.endswith("; it runs again") for line in lost_lines)
     assert sum("nothing was heard of it for " in line for line in driven.lines) == 1
     assert ended(below(os.getpid(), "raylet", "gcs_server", "ray::"), 60)
 

@@ -38,10 +38,10 @@ def test_what_is_no_host_and_port_is_refused(address):
         Engine(address=address).check()
 
 
-@pytest.mark.parametrize("others", [{"workers": 2}, {"workers": "auto"}, {"address": "head:6379"}])
-def test_slurm_goes_with_no_other_engine(others):
+@pytest.mark.parametrize("options", [{"workers": 2}, {"workers": "auto"}, {"address": "head:6379"}])
+def test_slurm_goes_with_no_other_engine(options):
     with pytest.raises(UserError, match=r"^--slurm goes without --workers and --address"):
-        Engine(slurm={}, **others).check()
+        Engine(slurm={}, **options).check()
 
 
 @pytest.mark.parametrize(

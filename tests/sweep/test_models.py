@@ -1,4 +1,4 @@
-"""Fine-tuned models: those that stay, that transformers reads them, and those of MNLI that other cells start from."""
+"""Fine-tuned models: which of them stay, and those of MNLI that other cells start from."""
 
 import shutil
 
@@ -22,16 +22,15 @@ from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 THREE = {"arms": ["add"], "tasks": ["rte"], "seeds": [1, 2, 3]}
-KEPT, PREDICTED = {"keep": "best"}, {"predict": ["validation", "test"]}
+KEPT = {"keep": "best"}
+PREDICTED = {"predict": ["validation", "test"]}
 
 
 @pytest.fixture
 def bert(make_bert) -> str:
-    return str(
-        make_bert(
-            texts=tuple(f"the {word} cat sat on the mat ." for word in ("black", "old", "quick"))
-        )
-    )
+    words = ("black", "old", "quick")
+    texts = tuple(f"the {word} cat sat on the mat ." for word in words)
+    return str(make_bert(texts=texts))
 
 
 def models(summary) -> set[str]:
@@ -49,14 +48,16 @@ def test_a_kept_model_predicts_what_is_stored(sweep, tiny, bert, variant):
     summary = sweep(tiny(arms=arms, tasks=["rte", "stsb"], finetuning={"keep": "all"}))
     store = Store(summary.folder)
     for record in records(summary).values():
-        task, folder = record.cell.task, store.models.find_whole(record)
+        task = record.cell.task
+        folder = store.models.find_whole(record)
         model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
         assert list(model.config.id2label.values()) == list(TASKS[task].labels or ("score",))
-        split, tokenizer = generate(task)["validation"], AutoTokenizer.from_pretrained(folder)
+        split = generate(task)["validation"]
+        tokenizer = AutoTokenizer.from_pretrained(folder)
         texts = [list(split[column]) for column in ("text_a", "text_b") if column in split]
-        read = tokenizer(*texts, truncation=True, max_length=32, padding=True, return_tensors="pt")
+        batch = tokenizer(*texts, truncation=True, max_length=32, padding=True, return_tensors="pt")
         with torch.no_grad():
-            logits = model(**read).logits.numpy()
+            logits = model(**batch).logits.numpy()
         np.testing.assert_allclose(logits, store.logits(record)["validation"], atol=1e-4)
 
 
@@ -66,58 +67,70 @@ def test_of_an_arm_and_task_that_have_ended_the_model_stays_that_a_submission_ta
     values = tiny(**THREE | {"arms": ["moody", "none"]}, finetuning=KEPT)
     moody.side_effect = [None] * 6 + [RuntimeError("gone wrong")]  # in the third seed
     summary = sweep(values)
-    assert (summary.finished, len(summary.failed)) == (5, 1)
+    assert summary.finished == 5
+    assert len(summary.failed) == 1
     assert models(summary) == chosen(summary)
     assert len(models(summary)) == 2
     moody.side_effect = [None] * 9 + [KeyboardInterrupt()]  # in the first cell of the second task
-    other = sweep(values | {"arms": ["moody"], "tasks": ["rte", "cola"], "name": "other"})
-    assert (other.finished, len(models(other))) == (3, 1)
+    second = sweep(values | {"arms": ["moody"], "tasks": ["rte", "cola"], "name": "other"})
+    assert second.finished == 3
+    assert len(models(second)) == 1
 
 
-def test_of_finished_runs_the_chosen_ones_run_again_for_what_is_wished_later(sweep, tiny):
-    values = THREE | {"tasks": ["mnli"]}
-    before = sweep(tiny(**values))
-    table, stored, store = leaderboard(before.folder), records(before), Store(before.folder)
-    for wish in (PREDICTED, KEPT):
-        summary = sweep(tiny(**values, finetuning=wish))
-        assert (summary.finished, summary.skipped) == (1, 2)
-        assert (
-            "finished cells that run again, whole: 1, for a model or test predictions" in sweep.said
-        )
-        assert chosen(summary) == set(summary.waiting)
-        assert leaderboard(summary.folder).equals(table)
-        assert all(
-            stored[name].scores == record.scores for name, record in records(summary).items()
-        )
-        if wish == PREDICTED:
-            (predicted,) = [
-                record for record in store.finished(store.plan()).records.values() if record.tests
-            ]
-            assert {predicted.cell.id} == chosen(summary)
-            assert set(store.logits(predicted, test=True)) == {
-                "test_matched",
-                "test_mismatched",
-                AX_SPLIT,
-            }
-            assert predicted.diagnostic is not None
-        cells = contents(summary.folder / "cells")
-        assert sweep(tiny(**values, finetuning=wish)).finished == 0
-        assert contents(summary.folder / "cells") == cells
+MNLI = THREE | {"tasks": ["mnli"]}
+
+
+@pytest.mark.parametrize("wish", [PREDICTED, KEPT], ids=["predictions", "a model"])
+def test_a_chosen_run_runs_again_for_what_is_wished_later(sweep, tiny, wish):
+    before = sweep(tiny(**MNLI))
+    table = leaderboard(before.folder)
+    scores = {name: record.scores for name, record in records(before).items()}
+    summary = sweep(tiny(**MNLI, finetuning=wish))
+    assert summary.finished == 1
+    assert summary.skipped == 2
+    assert "finished cells that run again, whole: 1, for a model or test predictions" in sweep.said
+    assert chosen(summary) == set(summary.waiting)
+    assert leaderboard(summary.folder).equals(table)
+    assert {name: record.scores for name, record in records(summary).items()} == scores
+    cells = contents(summary.folder / "cells")
+    assert sweep(tiny(**MNLI, finetuning=wish)).finished == 0
+    assert contents(summary.folder / "cells") == cells
+
+
+def test_the_chosen_run_has_the_predictions_that_are_wished_later(sweep, tiny):
+    sweep(tiny(**MNLI))
+    summary = sweep(tiny(**MNLI, finetuning=PREDICTED))
+    store = Store(summary.folder)
+    finished = store.finished(store.plan()).records
+    (predicted,) = [record for record in finished.values() if record.tests]
+    assert {predicted.cell.id} == chosen(summary)
+    splits = {"test_matched", "test_mismatched", AX_SPLIT}
+    assert set(store.logits(predicted, test=True)) == splits
+    assert predicted.diagnostic is not None
+
+
+def test_models_that_are_wished_later_are_those_of_chosen_runs_or_of_all(sweep, tiny):
+    sweep(tiny(**MNLI))
+    summary = sweep(tiny(**MNLI, finetuning=KEPT))
     assert models(summary) == chosen(summary)
-    every = sweep(tiny(**values, finetuning={"keep": "all"}))
-    assert (every.finished, every.skipped, len(models(every))) == (2, 1, 3)
+    with_all = sweep(tiny(**MNLI, finetuning={"keep": "all"}))
+    assert with_all.finished == 2
+    assert with_all.skipped == 1
+    assert len(models(with_all)) == 3
 
 
 def test_a_run_that_is_chosen_only_in_the_end_runs_again_in_the_same_command(sweep, tiny):
-    (best,) = chosen(before := sweep(tiny(**THREE)))
+    before = sweep(tiny(**THREE))
+    (best,) = chosen(before)
     for cell in before.waiting:
         if cell != best:
             shutil.rmtree(before.folder / "cells" / cell)
     summary = sweep(tiny(**THREE, finetuning=KEPT))
-    assert (summary.finished, models(summary)) == (3, {best})
+    assert summary.finished == 3
+    assert models(summary) == {best}
     for seeds in ([1, 2], [2, 3], [1, 3]):
-        other = tiny(**THREE | {"seeds": seeds}, finetuning=KEPT)
-        assert len(sweep(other, dry_run=True).waiting) == sweep(other).finished
+        values = tiny(**THREE | {"seeds": seeds}, finetuning=KEPT)
+        assert len(sweep(values, dry_run=True).waiting) == sweep(values).finished
 
 
 def test_data_without_test_splits_are_no_reason_to_run_again(sweep, tiny, tmp_path):
@@ -140,32 +153,45 @@ def tasks_with_models(folder) -> set[str]:
     return {path.parent.name.split("-")[1] for path in folder.glob("cells/*/model")}
 
 
-def test_mnli_runs_first_and_its_encoder_is_the_start(sweep, tiny, tmp_path):
-    dry = sweep(tiny(**STAGED), only=["task=rte"], dry_run=True)
-    assert (dry.planned, len(dry.waiting), dry.skipped) == (1, 1, 0)
+def test_a_cell_that_starts_from_mnli_is_planned_alone(sweep, tiny):
+    summary = sweep(tiny(**STAGED), only=["task=rte"], dry_run=True)
+    assert summary.planned == 1
+    assert len(summary.waiting) == 1
+    assert summary.skipped == 0
+
+
+def test_mnli_runs_first_and_its_encoder_is_the_start(sweep, tiny):
     summary = sweep(tiny(**STAGED))
     assert sweep.ended == ["add mnli", "add cola", "add rte"]
-    found = records(summary)
-    assert found["add rte"].cell.mnli == found["add mnli"].cell.id
-    assert found["add rte"].started_from == found["add mnli"].weights != found["add rte"].weights
-    assert {found[name].started_from for name in ("add mnli", "add cola")} == {
-        None
-    }  # fresh weights
+    finished = records(summary)
+    mnli = finished["add mnli"]
+    rte = finished["add rte"]
+    assert rte.cell.mnli == mnli.cell.id
+    assert rte.started_from == mnli.weights
+    assert rte.weights != mnli.weights
+    assert mnli.started_from is None  # it has fresh weights
+    assert finished["add cola"].started_from is None
     assert tasks_with_models(summary.folder) == set()  # no cell waits for it any more
-    assert (
-        tasks_with_models(
-            sweep(tiny(**STAGED | {"tasks": ["mnli", "cola"]}), results=tmp_path).folder
-        )
-        == set()
-    )
+
+
+def test_without_followers_no_model_stays(sweep, tiny):
+    summary = sweep(tiny(**STAGED | {"tasks": ["mnli", "cola"]}))
+    assert tasks_with_models(summary.folder) == set()
+
+
+def test_another_start_gives_another_loss(sweep, tiny, tmp_path):
+    staged = records(sweep(tiny(**STAGED)))["add rte"]
     alone = records(sweep(tiny(arms=["add"], tasks=["rte"]), results=tmp_path / "alone"))
-    assert alone["add rte"].history[0].train_loss != found["add rte"].history[0].train_loss
+    assert alone["add rte"].history[0].train_loss != staged.history[0].train_loss
 
 
 def test_every_variants_model_gives_the_weights_that_its_record_names(tiny, bert, tmp_path):
     """What is saved, read and grafted has the digest of what was trained."""
-    arms = [*VARIANTS, {"name": "apart", "variant": "untied", "options": {"share": False}}]
-    arms.append({"variant": "native", "checkpoint": bert})
+    arms = [
+        *VARIANTS,
+        {"name": "apart", "variant": "untied", "options": {"share": False}},
+        {"variant": "native", "checkpoint": bert},
+    ]
     values = tiny(**STAGED | {"arms": arms, "tasks": ["mnli", "rte"], "limit": 16})
     experiment = load_experiment(values)
     worker = Worker(Inputs(experiment, tmp_path), choose_compute("cpu", "float32"))
@@ -177,7 +203,7 @@ def test_every_variants_model_gives_the_weights_that_its_record_names(tiny, bert
 
 
 def test_a_model_stays_while_a_cell_waits_for_it_and_is_made_again_where_it_is_gone(
-    sweep, tiny, why
+    sweep, tiny, reasons_of
 ):
     values = tiny(**STAGED)
     for only in (["task=mnli"], ["task=cola"]):
@@ -187,10 +213,16 @@ def test_a_model_stays_while_a_cell_waits_for_it_and_is_made_again_where_it_is_g
     (source,) = store.plan().cells[1:2]
     before = store.record(source.id)
     store.models.drop(source.id)
-    assert why(values) == {"its weights are gone, and others start from them": 1, "not run yet": 1}
-    again = sweep(values)
+    assert reasons_of(values) == {
+        "its weights are gone, and others start from them": 1,
+        "not run yet": 1,
+    }
+    second = sweep(values)
     assert sweep.ended == ["add mnli", "add rte"]
-    assert (again.skipped, again.finished, again.failed) == (1, 2, {})
+    assert second.skipped == 1
+    assert second.finished == 2
+    assert second.failed == {}
     after = store.record(source.id)
-    assert (after.weights, after.scores) == (before.weights, before.scores)
+    assert after.weights == before.weights
+    assert after.scores == before.scores
     assert sweep(tiny(**STAGED | {"finetuning": STAGED["finetuning"] | PREDICTED})).failed == {}

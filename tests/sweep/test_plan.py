@@ -358,8 +358,8 @@ def half_finished(sweep, tiny) -> Store:
     return Store(sweep(tiny(), only=["task=cola"], precision="float32").folder)
 
 
-@pytest.mark.usefixtures("half_finished")
-def test_finished_cells_of_another_precision_are_said_and_count_as_done(sweep, tiny):
+def test_finished_cells_of_another_precision_are_said_and_count_as_done(sweep, tiny, half_finished):
+    assert len(half_finished.recorded()) == 2
     summary = sweep(tiny(), dry_run=True, precision="bf16")
     line = "computed on cpu in float32, not on cpu in bf16 as this run: 2 finished; they count as"
     assert line in sweep.said
@@ -374,8 +374,8 @@ def test_a_folder_that_a_driver_or_slurm_holds_can_still_be_looked_at(sweep, tin
         assert sweep(tiny(), dry_run=True).skipped == 2
 
 
-@pytest.mark.usefixtures("half_finished")
-def test_finished_cells_that_the_plan_leaves_out_are_said(sweep, tiny):
+def test_finished_cells_that_the_plan_leaves_out_are_said(sweep, tiny, half_finished):
+    assert len(half_finished.recorded()) == 2
     sweep(tiny(tasks=["stsb"]), dry_run=True)
     assert "finished cells that this plan leaves out: 2; they are in no table" in sweep.said
 

@@ -1,4 +1,4 @@
-"""Plans with two of each axis: what a cell starts from, the order of cells, their costs, and what is refused."""
+"""Plans with two of each axis: the starts, order and costs of cells, and what is refused."""
 
 from itertools import product
 
@@ -33,22 +33,24 @@ def test_each_cell_starts_from_its_own_mnli_run_and_that_from_its_own_pretrainin
         assert cell.pretraining == pretrainings[cell.arm, cell.pretraining_seed], cell.label
         if cell.task == "rte":
             source = cells[cell.mnli]
-            assert (source.task, source.settings.learning_rate) == ("mnli", 2e-3), cell.label
-            places = [
-                (one.arm, one.seed, one.pretraining_seed, one.steps) for one in (source, cell)
-            ]
-            assert places[0] == places[1], cell.label
+            assert source.task == "mnli", cell.label
+            assert source.settings.learning_rate == 2e-3, cell.label
+            for name in ("arm", "seed", "pretraining_seed", "steps"):
+                assert getattr(source, name) == getattr(cell, name), cell.label
 
 
 def test_cells_come_by_checkpoint_the_last_first_then_by_task_rate_pretraining_and_seed(planned):
-    found = [(one.steps, one.task, one.settings.learning_rate, one.pretraining_seed, one.seed, one.arm)
-             for one in planned.cells]  # fmt: skip
+    places = []
+    for cell in planned.cells:
+        rate = cell.settings.learning_rate
+        run = (cell.steps, cell.task, rate, cell.pretraining_seed, cell.seed, cell.arm)
+        places.append(run)
     rates = {"rte": (1e-3, 3e-3), "mnli": (1e-3, 2e-3)}
     expected = []
     for steps, task in product((10, 6), ("rte", "mnli")):
         for rate, pretraining, seed, arm in product(rates[task], (4, 5), (1, 2), ("add", "none")):
             expected.append((steps, task, rate, pretraining, seed, arm))
-    assert found == expected
+    assert places == expected
 
 
 def test_a_search_is_made_once_for_two_pretraining_seeds_and_of_all_rates_and_seeds(pretrained):
@@ -72,7 +74,7 @@ def test_a_search_is_made_once_for_two_pretraining_seeds_and_of_all_rates_and_se
 def test_expected_tokens_are_of_both_texts_at_most_the_tasks_own_length_over_its_own_steps(tiny):
     tasks = {"rte": {"max_length": 8, "epochs": 3, "batch_size": 32}}
     tuning = {"epochs": 2, "batch_size": 16, "max_length": 24, "tasks": tasks}
-    found = plan(tiny(tasks=["cola", "rte", "stsb"], finetuning=tuning)).tokens
+    tokens = plan(tiny(tasks=["cola", "rte", "stsb"], finetuning=tuning)).tokens
 
     def characters(task: str) -> list[int]:
         frame = generate(task)["train"]
@@ -82,7 +84,7 @@ def test_expected_tokens_are_of_both_texts_at_most_the_tasks_own_length_over_its
     cola = sum(min(number / 4 + 3, 24) for number in characters("cola")) * 2
     rte = sum(min(number / 4 + 3, 8) for number in characters("rte")) * 3
     stsb = sum(min(number / 4 + 3, 24) for number in characters("stsb")) * 2
-    assert found == {"cola": round(cola), "rte": round(rte), "stsb": round(stsb)}
+    assert tokens == {"cola": round(cola), "rte": round(rte), "stsb": round(stsb)}
     assert min(number / 4 + 3 for number in characters("rte")) > 8
     assert min(number / 4 + 3 for number in characters("stsb")) < 24
 
@@ -99,8 +101,10 @@ def test_the_length_of_the_second_task_is_checked_against_the_positions_of_the_s
     tiny, make_bert
 ):
     texts = tuple(generate("cola")["train"]["text_a"])
-    arms = [{"variant": "none", "checkpoint": str(make_bert("long", texts=texts, positions=64))}]
-    arms.append({"variant": "add", "checkpoint": str(make_bert("short", texts=texts))})
+    arms = [
+        {"variant": "none", "checkpoint": str(make_bert("long", texts=texts, positions=64))},
+        {"variant": "add", "checkpoint": str(make_bert("short", texts=texts))},
+    ]
     tuning = {"tasks": {"stsb": {"max_length": 40}}}
     with pytest.raises(
         UserError, match=r"arm 'add': max_length 40 of task 'stsb' exceeds the 32 positions"

@@ -1,4 +1,4 @@
-"""Experiments with pretraining: checkpoints first, then cells that start from them; rates that are searched for."""
+"""Experiments with pretraining: checkpoints, cells that start from them, and rate searches."""
 
 import re
 import shutil
@@ -23,78 +23,101 @@ pytestmark = pytest.mark.usefixtures("small_demo")
 SEARCH = {"learning_rates": [3e-3, 1e-5], "rate_search": {"steps": 4, "seeds": [8, 9]}}
 
 
+ANOTHER_START = {
+    "another arm": {"arms": ["none"]},
+    "another width": {"scratch": {"hidden_size": 32}},
+    "another vocabulary": {"scratch": {"vocab_size": 150}},
+    "no segments": {"arms": [{"variant": "add", "options": {"segments": "none"}}]},
+}
+
+
 @pytest.fixture
 def id_of(pretrained):
-    """The id of what the only cell starts from."""
-    return lambda pretraining=(), **changes: (
-        plan(pretrained(pretraining, **changes)).cells[0].pretraining
-    )
+    """Give the id of the pretraining that the only cell starts from."""
+
+    def first_id(pretraining=(), **changes) -> str:
+        return plan(pretrained(pretraining, **changes)).cells[0].pretraining
+
+    return first_id
 
 
-def test_text_and_an_arm_change_the_id_by_their_content(id_of, small_demo, tmp_path):
+def test_a_text_counts_by_its_content(id_of, tmp_path):
+    ids = set()
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.txt").write_text("\n".join(generate("cola")["train"]["text_a"]))
-    assert len({id_of({"corpus": str(tmp_path / name)}) for name in ("here", "there")}) == 1
-    ids = {
-        id_of(),
-        id_of(arms=["none"]),
-        id_of(scratch={"hidden_size": 32}),
-        id_of(scratch={"vocab_size": 150}),
-    }
-    ids.add(id_of(arms=[{"variant": "add", "options": {"segments": "none"}}]))
+        ids.add(id_of({"corpus": str(tmp_path / name)}))
+    assert len(ids) == 1
+
+
+@pytest.mark.parametrize("change", ANOTHER_START)
+def test_another_arm_changes_the_id(id_of, change):
+    assert id_of(**ANOTHER_START[change]) != id_of()
+
+
+def test_another_text_changes_the_id(id_of, small_demo):
+    before = id_of()
     small_demo(train=40)
-    ids.add(id_of())
-    assert len(ids) == 6
-    other = {
+    assert id_of() != before
+
+
+def test_the_order_of_rates_and_seeds_of_a_search_does_not_change_the_id(id_of):
+    reordered = {
         "learning_rates": [1e-5, 3e-3],
         "rate_search": {"steps": 4, "seeds": [9, 8]},
-    }  # whose order says nothing
-    assert id_of(SEARCH) == id_of(other) != id_of(SEARCH | {"learning_rates": [1e-5, 2e-3]})
+    }
+    assert id_of(reordered) == id_of(SEARCH)
+    assert id_of(SEARCH | {"learning_rates": [1e-5, 2e-3]}) != id_of(SEARCH)
+
+
+PARTS = {"micro_batch_tokens": 64}
+NO_DROPOUT = {"scratch": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}}
 
 
 def test_parts_of_a_batch_change_the_id_where_dropout_is_drawn_for_each_of_them(id_of):
-    whole, parts, same = (
-        id_of(),
-        id_of({"micro_batch_tokens": 64}),
-        id_of({"micro_batch_tokens": 95}),
-    )
-    assert whole != parts == same  # two rows of 32
-    still = {"scratch": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}}
-    assert id_of({"micro_batch_tokens": 64}, **still) == id_of(**still)
-    assert id_of({"micro_batch_tokens": 64, "dropout": 0.0}) == id_of({"dropout": 0.0})
-    assert id_of({"micro_batch_tokens": 64, "dropout": 0.1}, **still) != id_of(
-        {"dropout": 0.1}, **still
-    )
+    assert id_of(PARTS) != id_of()
+    assert id_of({"dropout": 0.1} | PARTS, **NO_DROPOUT) != id_of({"dropout": 0.1}, **NO_DROPOUT)
 
 
-def test_arms_are_pretrained_and_measured_and_their_cells_start_from_that(sweep, pretrained):
+def test_parts_of_the_same_rows_have_one_id(id_of):
+    """Both are two rows of 32 tokens."""
+    assert id_of({"micro_batch_tokens": 95}) == id_of(PARTS)
+
+
+def test_parts_of_a_batch_do_not_change_the_id_without_dropout(id_of):
+    assert id_of(PARTS, **NO_DROPOUT) == id_of(**NO_DROPOUT)
+    assert id_of({"dropout": 0.0} | PARTS) == id_of({"dropout": 0.0})
+
+
+def test_arms_are_pretrained_and_their_cells_start_from_that(sweep, pretrained):
     summary = sweep(pretrained(arms=["add", "none"]))
-    assert (summary.planned, summary.finished, summary.failed) == (2, 2, {})
+    assert summary.planned == summary.finished == 2
+    assert summary.failed == {}
     assert sweep.ended == ["add pretraining", "none pretraining", "add cola", "none cola"]
-    store, found = Store(summary.folder), records(summary)
-    add, none = pretrainings(summary)
-    for made in (add, none):
-        model = AutoModelForMaskedLM.from_pretrained(
-            store.checkpoints.at_step(made.pretraining.id, 10)
-        )
-        assert model.config.variant == made.pretraining.arm
-        inside = {
-            name: tensor
-            for name, tensor in model.base.state_dict().items()
-            if not name.startswith("pooler")
-        }
-        assert made.weights == {10: weights_digest(inside)}
-        record = found[f"{made.pretraining.arm} cola"]
-        assert record.started_from == made.weights[10]
-        assert (record.cell.origin, record.cell.steps) == ("pretrained", 10)
+    checkpoints = Store(summary.folder).checkpoints
+    finished = records(summary)
+    for pretraining in pretrainings(summary):
+        job = pretraining.pretraining
+        model = AutoModelForMaskedLM.from_pretrained(checkpoints.at_step(job.id, 10))
+        assert model.config.variant == job.arm
+        weights = model.base.state_dict()
+        for name in [name for name in weights if name.startswith("pooler")]:
+            del weights[name]
+        assert pretraining.weights == {10: weights_digest(weights)}
+        record = finished[f"{job.arm} cola"]
+        assert record.started_from == pretraining.weights[10]
+        assert record.cell.origin == "pretrained"
+        assert record.cell.steps == 10
         assert re.search(r"-s1-step10-[0-9a-f]{12}$", record.cell.id)
-        assert [
-            path.name for path in store.checkpoints.folder_of(made.pretraining.id).iterdir()
-        ] == ["step-10"]
-    assert [one.name for one in add.measures][:2] == ["validation_loss", "swap_1"]
-    assert {one.value for one in none.measures if one.name.startswith("swap")} == {0.5}
-    # The whole validation text is read here: its loss is the one of the pretraining.
+        assert [path.name for path in checkpoints.folder_of(job.id).iterdir()] == ["step-10"]
+
+
+def test_pretrained_arms_are_measured(sweep, pretrained):
+    add, none = pretrainings(sweep(pretrained(arms=["add", "none"])))
+    assert [measure.name for measure in add.measures][:2] == ["validation_loss", "swap_1"]
+    swaps = [measure for measure in none.measures if measure.name.startswith("swap")]
+    assert {measure.value for measure in swaps} == {0.5}
+    # The whole validation text is read here: its loss is that of the pretraining.
     assert add.measures[0].value == pytest.approx(add.validation_loss, abs=1e-5)
 
 
@@ -107,85 +130,110 @@ def test_only_what_waiting_cells_start_from_is_pretrained_and_seeds_see_other_or
         assert sweep.ended == ["untied pretraining", "untied cola"]
     summary = sweep(values | {"seeds": [1, 2]})
     assert Counter(sweep.ended) == {"add pretraining": 2, "add cola": 4, "untied cola": 2}
-    assert len({(each.pretraining.seed, each.stream) for each in pretrainings(summary)}) == 2
+    orders = {(record.pretraining.seed, record.stream) for record in pretrainings(summary)}
+    assert len(orders) == 2
 
 
 def test_grafted_arms_become_adapted_and_the_checkpoints_own_stays_pretrained(
     sweep, pretrained, make_bert
 ):
     bert = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
-    still = {"from": "checkpoint", "learning_rates": [1e-12], "weight_decay": 0.0}
-    summary = sweep(pretrained(still, checkpoint=str(bert), arms=["add", "concat"]))
+    gentle = {"from": "checkpoint", "learning_rates": [1e-12], "weight_decay": 0.0}
+    summary = sweep(pretrained(gentle, checkpoint=str(bert), arms=["add", "concat"]))
     assert {record.cell.origin for record in records(summary).values()} == {"pretrained", "adapted"}
-    made = pretrainings(summary)[0].pretraining
-    ours = load_file(Store(summary.folder).checkpoints.at_step(made.id, 10) / "model.safetensors")
-    theirs = load_file(bert / "model.safetensors")
-    assert (
-        theirs["embeddings.word_embeddings.weight"] - ours["base.variant.words.weight"]
-    ).abs().max() < 1e-8
+    job = pretrainings(summary)[0].pretraining
+    checkpoint = Store(summary.folder).checkpoints.at_step(job.id, 10)
+    after = load_file(checkpoint / "model.safetensors")["base.variant.words.weight"]
+    before = load_file(bert / "model.safetensors")["embeddings.word_embeddings.weight"]
+    assert (before - after).abs().max() < 1e-8
 
 
-def test_each_arm_is_pretrained_at_the_rate_of_its_lowest_mean_loss_and_diverging_is_worst(
-    sweep, pretrained
-):
-    search = SEARCH | {"learning_rates": [1e-8, 1e-9, 100.0], "weight_decay": 1e6}
-    arms = ["add", {"variant": "none", "pretraining_rate": 2e-9}]
-    summary = sweep(pretrained(search | {"seeds": [1, 2]}, arms=arms))
-    assert (summary.finished, summary.failed) == (4, {})
-    own = [each for each in pretrainings(summary) if each.pretraining.arm == "none"]
-    assert [each.pretraining.learning_rate for each in own] == [
-        2e-9,
-        2e-9,
-    ]  # a rate of its own is not searched for
-    made = [each for each in pretrainings(summary) if each.pretraining.arm == "add"]
-    runs, wanted = (
-        [each for each in made if each.pretraining.is_search == kind] for kind in (True, False)
-    )
-    assert (len(runs), len(wanted)) == (6, 2)
-    of_rate = {
-        rate: [run for run in runs if run.pretraining.learning_rate == rate]
-        for rate in (1e-8, 1e-9, 100)
-    }
-    assert {(run.validation_loss, run.tokens > 0) for run in of_rate.pop(100)} == {
-        (None, True)
-    }  # what it cost
-    losses = {rate: sum(run.validation_loss for run in some) / 2 for rate, some in of_rate.items()}
-    for each in wanted:
-        assert {*each.pretraining.searches} == {run.pretraining.id for run in runs}
-        assert each.pretraining.rate == min(losses, key=losses.get)
-    assert {run.steps for run in runs if run.validation_loss} == {4}
-    kept = {path.parent.name for path in summary.folder.glob("checkpoints/*/*")}
-    assert kept == {each.pretraining.id for each in (*wanted, *own)}
-    sweep(pretrained(search | {"seeds": [1, 2, 3]}, arms=arms), only=["arm=add"])
-    assert sweep.ended == ["add pretraining", "add cola"]  # the search is not made again
+WILD_SEARCH = SEARCH | {"learning_rates": [1e-8, 1e-9, 100.0], "weight_decay": 1e6, "seeds": [1, 2]}
+"""At the largest of these rates training diverges."""
+WILD_ARMS = ["add", {"variant": "none", "pretraining_rate": 2e-9}]
+
+
+@pytest.fixture
+def searched(sweep, pretrained):
+    """Run a search for the rate of one arm, beside an arm with a rate of its own."""
+    summary = sweep(pretrained(WILD_SEARCH, arms=WILD_ARMS))
+    assert summary.finished == 4
+    assert summary.failed == {}
+    return summary
+
+
+def pretrainings_of(summary, arm: str, *, is_search: bool = False) -> list:
+    """The records of the pretrainings of an arm, or of the runs of its search."""
+    of_arm = [record for record in pretrainings(summary) if record.pretraining.arm == arm]
+    return [record for record in of_arm if record.pretraining.is_search == is_search]
+
+
+def test_a_rate_of_its_own_is_not_searched_for(searched):
+    rates = [record.pretraining.learning_rate for record in pretrainings_of(searched, "none")]
+    assert rates == [2e-9, 2e-9]
+    assert pretrainings_of(searched, "none", is_search=True) == []
+
+
+def test_each_arm_is_pretrained_at_the_rate_of_its_lowest_mean_loss(searched):
+    runs = pretrainings_of(searched, "add", is_search=True)
+    assert len(runs) == 6
+    losses = Counter()
+    for run in runs:
+        if run.validation_loss:
+            assert run.steps == 4
+            losses[run.pretraining.learning_rate] += run.validation_loss / 2
+    chosen = pretrainings_of(searched, "add")
+    assert len(chosen) == 2
+    for record in chosen:
+        assert {*record.pretraining.searches} == {run.pretraining.id for run in runs}
+        assert record.pretraining.rate == min(losses, key=losses.get)
+
+
+def test_runs_that_diverge_are_results_with_what_they_cost(searched):
+    runs = pretrainings_of(searched, "add", is_search=True)
+    diverged = [run for run in runs if run.pretraining.learning_rate == 100]
+    assert len(diverged) == 2
+    for run in diverged:
+        assert run.validation_loss is None
+        assert run.tokens > 0
+
+
+def test_runs_of_a_search_keep_no_weights(searched):
+    kept = {path.parent.name for path in searched.folder.glob("checkpoints/*/*")}
+    chosen = [*pretrainings_of(searched, "add"), *pretrainings_of(searched, "none")]
+    assert kept == {record.pretraining.id for record in chosen}
+
+
+def test_a_search_is_not_made_again_for_another_seed(sweep, pretrained, searched):
+    assert searched.pretrainings == 10
+    sweep(pretrained(WILD_SEARCH | {"seeds": [1, 2, 3]}, arms=WILD_ARMS), only=["arm=add"])
+    assert sweep.ended == ["add pretraining", "add cola"]
 
 
 def test_a_record_that_is_gone_is_made_again_and_weights_that_nobody_needs_are_not(
-    sweep, pretrained, why, moody
+    sweep, pretrained, reasons_of, moody
 ):
-    values = pretrained(
-        SEARCH, arms=["moody", "none"], finetuning={"predict": ["validation", "test"]}
-    )
+    predicting = {"predict": ["validation", "test"]}
+    values = pretrained(SEARCH, arms=["moody", "none"], finetuning=predicting)
     summary = sweep(values)
     shutil.rmtree(summary.folder / "checkpoints")
-    assert why(values) == {}
-    before = [(each.pretraining, each.weights) for each in pretrainings(summary)]
+    assert reasons_of(values) == {}
+    before = [(record.pretraining, record.weights) for record in pretrainings(summary)]
     (lost,) = [job for job, _ in before if job.arm == "moody" and job.searches]
     shutil.rmtree(summary.folder / "pretrainings" / lost.id)
     (summary.folder / "pretrainings" / lost.searches[0] / "record.json").write_text("{}")
     assert sweep(values, only=["arm=none"]).pretrainings == 0
-    assert why(values) == {
+    assert reasons_of(values) == {
         "its record is gone, and finished runs started from it": 1,
         "its record is damaged": 1,
     }
     for moody.side_effect in (RuntimeError("out of luck"), None):
         assert sweep(values).skipped == 2
         assert sweep.ended == ["moody pretraining"] * 2
-    assert (
-        "moody is pretrained again: it has no whole record; finished cells that started from it: 1"
-        in sweep.said
-    )
-    assert [(each.pretraining, each.weights) for each in pretrainings(summary)] == before
+    cause = "moody is pretrained again: it has no whole record"
+    assert f"{cause}; finished cells that started from it: 1" in sweep.said
+    after = [(record.pretraining, record.weights) for record in pretrainings(summary)]
+    assert after == before
 
 
 def test_positions_that_pretraining_has_killed_fail_its_cells(sweep, pretrained):
@@ -194,10 +242,11 @@ def test_positions_that_pretraining_has_killed_fail_its_cells(sweep, pretrained)
         "weight_decay": 1.0,
         "warmup_ratio": 0.0,
         "schedule": "trapezoid",
+        "decay_share": 0.01,
+        "clip_norm": 1e-30,
+        "adam_epsilon": 1e9,
     }
-    summary = sweep(
-        pretrained(settings | {"decay_share": 0.01, "clip_norm": 1e-30, "adam_epsilon": 1e9})
-    )
+    summary = sweep(pretrained(settings))
     (error,) = summary.failed.values()
     assert re.match(r"arm 'add' \(variant 'add' from '.*position is dead", error)
 
@@ -235,39 +284,65 @@ def test_a_state_of_another_precision_fails_its_arm_and_a_damaged_one_all(
         sweep(values, dry_run=True)
 
 
-def test_checkpoints_wanted_later_or_lost_are_made_with_the_same_weights_and_damage_is_named(
-    sweep, pretrained, why
-):
+def test_a_change_of_the_pretraining_is_the_reason_of_a_dry_run(sweep, pretrained, reasons_of):
+    sweep(pretrained())
+    assert reasons_of(pretrained({"steps": 11})) == {"pretraining.steps 10 -> 11": 2}
+    assert reasons_of(pretrained({"dropout": 0.2})) == {"pretraining.dropout - -> 0.2": 2}
+
+
+TWO_MORE = {"checkpoints": [6, 3], "finetune_checkpoints": True}
+
+
+@pytest.fixture
+def with_checkpoints(sweep, pretrained):
+    """Run for one checkpoint, and then for two more."""
+    sweep(pretrained())
+    return sweep(pretrained(TWO_MORE))
+
+
+def test_checkpoints_asked_for_later_are_made_with_the_same_weights(sweep, pretrained):
     (before,) = pretrainings(sweep(pretrained()))
-    assert why(pretrained({"steps": 11})) == {"pretraining.steps 10 -> 11": 2}
-    assert why(pretrained({"dropout": 0.2})) == {"pretraining.dropout - -> 0.2": 2}
-    values = pretrained({"checkpoints": [6, 3], "finetune_checkpoints": True})
-    summary = sweep(values)
-    assert (summary.skipped, summary.finished) == (1, 2)
-    assert (
-        "add is pretrained again: its weights are gone; finished cells that started from it: 1"
-        in sweep.said
-    )
-    store, (made,) = Store(summary.folder), pretrainings(summary)
-    assert made.weights[10] == before.weights[10]
-    cells = store.finished(store.plan()).records.values()
-    assert {record.cell.steps: record.started_from for record in cells} == made.weights
-    assert len({*made.weights.values()}) == 3
-    first, last = (store.checkpoints.at_step(made.pretraining.id, step) for step in (3, 10))
+    summary = sweep(pretrained(TWO_MORE))
+    assert summary.skipped == 1
+    assert summary.finished == 2
+    cause = "add is pretrained again: its weights are gone"
+    assert f"{cause}; finished cells that started from it: 1" in sweep.said
+    (record,) = pretrainings(summary)
+    assert record.weights[10] == before.weights[10]
+    assert len({*record.weights.values()}) == 3
+    starts = {cell.cell.steps: cell.started_from for cell in finished_cells(summary)}
+    assert starts == record.weights
+
+
+def finished_cells(summary) -> list:
+    store = Store(summary.folder)
+    return [*store.finished(store.plan()).records.values()]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_checkpoint_with_other_weights_than_its_record_is_refused(
+    sweep, pretrained, with_checkpoints, dry_run
+):
+    (record,) = pretrainings(with_checkpoints)
+    checkpoints = Store(with_checkpoints.folder).checkpoints
+    last = checkpoints.at_step(record.pretraining.id, 10)
     edit_weights(last, lambda weights: weights["base.norm.weight"][0].add_(1e-6))
-    for dry_run in (True, False):
-        with pytest.raises(
-            UserError, match=f"^'{last}' is damaged: its weights are not those of its record"
-        ):
-            sweep(values | {"seeds": [1, 2]}, dry_run=dry_run)
-    shutil.rmtree(last)
-    (first / "weights.digest").write_text(
-        "0" * 64
-    )  # as if a run that made it anew elsewhere had been cut off
-    more = pretrained(
-        {"checkpoints": [6, 3], "finetune_checkpoints": True, "validations": 4}, seeds=[1, 2]
-    )
-    assert sweep(more, only=["steps=3"]).finished == 1
+    fault = f"^'{last}' is damaged: its weights are not those of its record"
+    with pytest.raises(UserError, match=fault):
+        sweep(pretrained(TWO_MORE, seeds=[1, 2]), dry_run=dry_run)
+
+
+def test_lost_checkpoints_are_made_again_with_the_same_weights(sweep, pretrained, with_checkpoints):
+    (record,) = pretrainings(with_checkpoints)
+    checkpoints = Store(with_checkpoints.folder).checkpoints
+    job_id = record.pretraining.id
+    shutil.rmtree(checkpoints.at_step(job_id, 10))
+    # As if a run that made the first one anew elsewhere had been cut off.
+    (checkpoints.at_step(job_id, 3) / "weights.digest").write_text("0" * 64)
+    values = pretrained(TWO_MORE | {"validations": 4}, seeds=[1, 2])
+    assert sweep(values, only=["steps=3"]).finished == 1
     assert sweep.ended == ["add pretraining", "add cola"]
-    assert [one.weights for one in pretrainings(summary)] == [made.weights]
-    assert all(store.checkpoints.has(made.pretraining.id, *each) for each in made.weights.items())
+    (after,) = pretrainings(with_checkpoints)
+    assert after.weights == record.weights
+    for step, digest in after.weights.items():
+        assert checkpoints.has(job_id, step, digest)

@@ -1,4 +1,4 @@
-"""The loop, and what is seen of it: counts, pace, time left, a table that fits into the window, a log, curves.
+"""The loop, and what is seen of it: counts, time left, a table in the window, a log, curves.
 
 How jobs and drivers end: test_endings.py.
 """
@@ -19,7 +19,7 @@ from rich.live_render import LiveRender
 
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.records.values import Cell, Epoch, Failure, Progress
+from glue_bench.records.values import Cell, Epoch, Failure, Pretraining, Progress
 from glue_bench.sweep import drive, observers
 from glue_bench.sweep.drive import Observer
 from glue_bench.sweep.executors import Inline
@@ -58,7 +58,7 @@ def run(store, worker):
 
 @pytest.fixture
 def busy(store, worker) -> Store:
-    """Three cells of six are done, one is under way, one has failed, and one was under way when its worker died."""
+    """Of six cells three are done, one runs, one has failed, and the worker of one has died."""
     for job in (FIRST, *CELLS[:3]):
         worker.run(job)
     now = time.time()
@@ -72,28 +72,38 @@ def busy(store, worker) -> Store:
 
 
 def test_the_longest_chain_of_jobs_comes_first():
-    first, other, long = stub.pretraining(), stub.cell(2), stub.cell(3, "mnli")
+    first = stub.pretraining()
+    short = stub.cell(2)
+    long = stub.cell(3, "mnli")
     mnli = stub.cell(1, "mnli", pretraining=first.id, steps=10, pretraining_seed=1)
     rte = stub.cell(1, "rte", pretraining=first.id, steps=10, pretraining_seed=1, mnli=mnli.id)
-    plan = stub.plan(first, other, long, mnli, rte).model_copy(
-        update={"tokens": {"cola": 90, "mnli": 100, "rte": 90}}
-    )
-    assert longest_first(plan.jobs, plan) == [first, mnli, long, other, rte]
+    sizes = {"cola": 90, "mnli": 100, "rte": 90}
+    plan = stub.plan(first, short, long, mnli, rte).model_copy(update={"tokens": sizes})
+    assert longest_first(plan.jobs, plan) == [first, mnli, long, short, rte]
+
+
+def search() -> tuple[Pretraining, list[Pretraining]]:
+    """A pretraining, and the runs of the search for its rate."""
+    rates = (1e-3, 2e-3, 4e-3)
+    searches = [stub.pretraining([rate], is_search=True) for rate in rates]
+    job = stub.pretraining(rates, searches=tuple(job.id for job in searches))
+    return job, searches
 
 
 def test_a_pretraining_takes_the_rate_of_the_lowest_loss_of_its_search(run, store):
-    runs = [stub.pretraining([rate], is_search=True) for rate in (1e-3, 2e-3, 4e-3)]
-    job = stub.pretraining((1e-3, 2e-3, 4e-3), searches=tuple(each.id for each in runs))
-    stub.mishap(store, runs[2], "diverge")
-    [line] = run(job, *runs).lines
+    job, searches = search()
+    stub.mishap(store, searches[2], "diverge")
+    [line] = run(job, *searches).lines
     assert store.pretraining(job.id).pretraining.rate == 2e-3
-    assert (
-        "learning rate 0.002, by the loss of its search (0.001: 1000.0000, 0.002: 500.0000, 0.004: diverged)"
-        in line
-    )
-    for each in runs:
-        stub.mishap(store, each, "diverge")
-    [(name, error)] = run(job, *runs).failed.items()
+    losses = "0.001: 1000.0000, 0.002: 500.0000, 0.004: diverged"
+    assert f"learning rate 0.002, by the loss of its search ({losses})" in line
+
+
+def test_a_pretraining_fails_where_every_rate_of_its_search_diverges(run, store):
+    job, searches = search()
+    for search_job in searches:
+        stub.mishap(store, search_job, "diverge")
+    [(name, error)] = run(job, *searches).failed.items()
     assert name == job.id
     assert error.startswith("every learning rate of the search diverged (0.001: diverged")
 
@@ -109,13 +119,23 @@ def test_an_observer_that_fails_is_left_out_and_costs_nothing(run):
 
 
 def test_a_turn_looks_once_at_each_job_that_waits(store, worker, monkeypatch):
-    looks, after = [], Cell.after.fget
-    monkeypatch.setattr(Cell, "after", property(lambda cell: looks.append(cell) or after(cell)))
-    wide = type("Wide", (Inline,), {"free": 10**9})(
-        worker
-    )  # which runs first what it was given last
-    driven = stub.drive(store, wide, *CELLS, *(stub.cell(seed, "rte") for seed in range(6)), FIRST)
-    assert (len(driven.finished), len(looks)) == (13, 12 + 6 + 12)  # and once more when it starts
+    looks = []
+    after = Cell.after.fget
+
+    def noted_after(cell: Cell) -> tuple[str, ...]:
+        looks.append(cell)
+        return after(cell)
+
+    class Wide(Inline):
+        """Has room for all jobs, and runs first what it was given last."""
+
+        free = 10**9
+
+    monkeypatch.setattr(Cell, "after", property(noted_after))
+    independent = [stub.cell(seed, "rte") for seed in range(6)]
+    driven = stub.drive(store, Wide(worker), *CELLS, *independent, FIRST)
+    assert len(driven.finished) == 13
+    assert len(looks) == 12 + 6 + 12  # and once more when it starts
 
 
 def test_where_no_machine_is_left_the_sweep_waits_for_one_and_says_so_once(
@@ -123,44 +143,56 @@ def test_where_no_machine_is_left_the_sweep_waits_for_one_and_says_so_once(
 ):
     monkeypatch.setattr(drive, "TURN_SECONDS", 0.01)
     room = iter([0, 0, 0])
-    away = type("Away", (Inline,), {"free": property(lambda self: next(room, 1 - len(self.jobs)))})
-    driven = stub.drive(store, away(worker), stub.cell(1))
+
+    class Away(Inline):
+        """Has no room at first."""
+
+        @property
+        def free(self) -> int:
+            return next(room, 1 - len(self.jobs))
+
+    driven = stub.drive(store, Away(worker), stub.cell(1))
     assert len(driven.finished) == 1
     assert driven.lines == ["no machine has room for a job now; the sweep goes on when one has"]
 
 
-def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_what_has_ended_since(
-    busy, worker
-):
+def test_a_look_counts_the_jobs_of_the_plan_by_their_state(busy):
     watch = Watch(busy, PLAN)
     snapshot = watch.look()
-    assert (snapshot.arms, snapshot.pretrainings) == ({"add": counts(3, 1, 1, 1)}, counts(1))
+    assert snapshot.arms == {"add": counts(3, 1, 1, 1)}
+    assert snapshot.pretrainings == counts(1)
     assert snapshot.failed == {CELLS[5].label: "ValueError: no"}
     assert snapshot.running == [f"{CELLS[3].label}, step 10 of 40, loss 0.500 (here:4711)"]
-    assert snapshot.cells == snapshot.arms["add"] == counts(3, 1, 1, 1)
-    assert snapshot.seconds_left is not None
+    assert snapshot.cells == counts(3, 1, 1, 1)
+
+
+def test_a_later_look_sees_what_has_ended_since(busy, worker):
+    watch = Watch(busy, PLAN)
+    assert watch.look().seconds_left is not None
     watch.estimate.learn(CELLS[0].id, 90.0)
     assert watch.look().seconds_left > watch.look([CELLS[3].id]).seconds_left  # of what was chosen
     worker.run(CELLS[4])
-    busy.progress.write(
-        Progress(id=CELLS[5].id, worker="here:1", began=time.time(), updated=time.time())
-    )
-    later = watch.look()
-    assert (later.cells, later.failed) == (counts(4, 2), {})  # what runs again is no failure
+    now = time.time()
+    busy.progress.write(Progress(id=CELLS[5].id, worker="here:1", began=now, updated=now))
+    snapshot = watch.look()
+    assert snapshot.cells == counts(4, 2)
+    assert snapshot.failed == {}  # what runs again is no failure
     for cell in CELLS[3:]:
         busy.progress.drop(cell.id)
     assert watch.look().seconds_left is None
 
 
 def test_a_job_whose_process_has_ended_is_not_running_jobs(store):
-    ended, here, now = subprocess.Popen("true"), socket.gethostname(), time.time()
+    host = socket.gethostname()
+    now = time.time()
+    ended = subprocess.Popen("true")
     ended.wait()
-    places = {
-        f"{here}:{os.getpid()}": True,
-        f"{here}:{ended.pid}": False,
+    workers = {
+        f"{host}:{os.getpid()}": True,
+        f"{host}:{ended.pid}": False,
         f"elsewhere:{ended.pid}": True,
     }
-    for worker, lives in places.items():
+    for worker, lives in workers.items():
         store.progress.write(Progress(id=CELLS[3].id, worker=worker, began=now, updated=now))
         assert (CELLS[3].id in running_jobs(store)) == lives
 
@@ -171,17 +203,15 @@ def test_the_estimate_learns_seconds_per_cost_for_each_task():
     estimate = TimeEstimate(plan)
     assert estimate.seconds(cells[0].id) is None
     for cell in cells[:3]:
-        assert (
-            estimate.seconds_left([cells[3].id], {}, 1) is None
-        )  # nothing is said before there is ground
+        assert estimate.seconds_left([cells[3].id], {}, 1) is None  # too few have ended
         estimate.learn(cell.id, 2.0)
-    assert [estimate.seconds(cell.id) for cell in cells[3:5]] == [
-        2.0,
-        20.0,
-    ]  # of a task not seen yet as of all
+    assert estimate.seconds(cells[3].id) == 2.0
+    assert estimate.seconds(cells[4].id) == 20.0  # no cell of its task has ended
     estimate.learn(cells[4].id, 50.0)
-    waiting, running = [cell.id for cell in cells[5:7]], {cells[7].id: 20.0}
-    assert [estimate.seconds_left(waiting, running, at_once) for at_once in (1, 2)] == [130.0, 65.0]
+    waiting = [cell.id for cell in cells[5:7]]
+    running = {cells[7].id: 20.0}
+    assert estimate.seconds_left(waiting, running, 1) == 130.0
+    assert estimate.seconds_left(waiting, running, 2) == 65.0
     assert estimate.seconds_left([], running, 2) == 30.0
 
 
@@ -189,15 +219,17 @@ def test_the_estimate_learns_seconds_per_cost_for_each_task():
     ("arms", "height", "width"), [(3, 24, 80), (40, 24, 80), (3, 8, 40), (3, 5, 20)]
 )
 def test_the_table_fits_into_the_window_and_what_is_left_to_do_stays_in_it(arms, height, width):
-    found = {f"an-arm-with-a-long-name-{number}": counts(5) for number in range(arms)}
-    snapshot = Snapshot(found | {"busy": counts(5, 0, 0, 5)}, counts(1), ["cell 9"] * (arms > 3))
+    counts_by_arm = {f"an-arm-with-a-long-name-{number}": counts(5) for number in range(arms)}
+    counts_by_arm["busy"] = counts(5, 0, 0, 5)
+    running = ["cell 9"] if arms > 3 else []
+    snapshot = Snapshot(counts_by_arm, counts(1), running)
     console = Console(file=io.StringIO(), width=width, height=height)
     screen = LiveRender(view(snapshot, ["a cell"]))
     lines = console.render_lines(screen, console.options.update(height=height), pad=False)
-    said = ["".join(part.text for part in line) for line in lines]
-    assert len(said) <= height
-    assert max(map(len, said)) <= width
-    assert any(line.startswith("busy ") for line in said)
+    texts = ["".join(part.text for part in line) for line in lines]
+    assert len(texts) <= height
+    assert max(map(len, texts)) <= width
+    assert any(text.startswith("busy ") for text in texts)
 
 
 @pytest.mark.parametrize("is_terminal", [False, True], ids=["log", "terminal"])
@@ -225,25 +257,27 @@ def test_what_a_display_shows(busy, worker, monkeypatch, is_terminal):
 
 
 def curve(name: str, module: MagicMock) -> dict[int, dict[str, float]]:
-    """By step the values with which a tracker was called; TensorBoard takes one at a time."""
-    found: dict[int, dict[str, float]] = {}
+    """The values with which a tracker was called, by step; TensorBoard takes one at a time."""
+    values_by_step: dict[int, dict[str, float]] = {}
     writer = module.SummaryWriter.return_value.__enter__.return_value
-    for tag, value, step in (call.args for call in writer.add_scalar.call_args_list):
-        found.setdefault(step, {})[tag] = value
+    for call in writer.add_scalar.call_args_list:
+        tag, value, step = call.args
+        values_by_step.setdefault(step, {})[tag] = value
     log = module.log_metrics if name == "mlflow" else module.init.return_value.log
-    return found | {call.kwargs["step"]: call.args[0] for call in log.call_args_list}
+    for call in log.call_args_list:
+        values_by_step[call.kwargs["step"]] = call.args[0]
+    return values_by_step
 
 
 @pytest.mark.parametrize("name", TRACKERS)
 def test_a_tracker_has_the_curve_of_each_job_that_ends_well(name, worker, tmp_path, monkeypatch):
-    module, cell = MagicMock(), stub.cell(3, "mnli")
+    module = MagicMock()
     module.__spec__ = module  # it is installed
-    for each in {name, "torch.utils.tensorboard"}:
-        monkeypatch.setitem(sys.modules, each, module)
-    scores, tracker = (
-        {"validation": {"accuracy": 0.5, "f1": None}},
-        Tracker(name, tmp_path / "stub"),
-    )
+    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    tracker = Tracker(name, tmp_path / "stub")
+    cell = stub.cell(3, "mnli")
+    scores = {"validation": {"accuracy": 0.5, "f1": None}}
     history = tuple(Epoch(epoch=epoch, train_loss=1 / epoch, scores=scores) for epoch in (3, 4))
     tracker.ended(FIRST, worker.run(FIRST))
     tracker.ended(cell, worker.run(cell).model_copy(update={"history": history}))

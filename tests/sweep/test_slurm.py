@@ -28,11 +28,11 @@ CELLS = [stub.cell(seed) for seed in range(8)]
 @pytest.fixture
 def cluster(store, tmp_path, monkeypatch) -> FakeSlurm:
     """A cluster of which every question is asked at every turn."""
-    made = FakeSlurm(tmp_path / "slurm", store.folder / "slurm")
-    monkeypatch.setenv("PATH", f"{made.bin}:{os.environ['PATH']}")
-    for name in ("POLL_SECONDS", "LOOK_SECONDS"):
-        monkeypatch.setattr(slurm, name, 0.0)
-    return made
+    fake = FakeSlurm(tmp_path / "slurm", store.folder / "slurm")
+    monkeypatch.setenv("PATH", f"{fake.bin}:{os.environ['PATH']}")
+    monkeypatch.setattr(slurm, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.0)
+    return fake
 
 
 @pytest.fixture
@@ -45,10 +45,10 @@ def engine(cluster, store):  # noqa: ARG001
 def sent(engine):
     """Jobs that a driver has sent before something ended it."""
 
-    def send(*jobs, by=Terminated) -> None:
-        with contextlib.suppress(by), engine(*jobs) as executor:
+    def send(*jobs, end=Terminated) -> None:
+        with contextlib.suppress(end), engine(*jobs) as executor:
             submit(executor, *jobs)
-            raise by
+            raise end
 
     return send
 
@@ -129,12 +129,10 @@ def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelle
     engine, store, cluster, monkeypatch
 ):
     monkeypatch.setattr(drive, "START_SECONDS", 1.0)
-    said, observer = (
-        Progress(id=CELLS[2].id, worker="lost:4711", began=0.0, updated=0.0),
-        stub.Observer(),
-    )
+    progress_of_lost = Progress(id=CELLS[2].id, worker="lost:4711", began=0.0, updated=0.0)
+    observer = stub.Observer()
     timers = (
-        threading.Timer(0.5, store.progress.write, [said]),
+        threading.Timer(0.5, store.progress.write, [progress_of_lost]),
         threading.Timer(3.0, cluster.run, ["100"]),
     )
     observer.begin = lambda *_: [timer.start() for timer in timers]
@@ -145,7 +143,7 @@ def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelle
     with engine(*CELLS[:2]) as executor:
         submit(executor, *CELLS[:2])
         cluster.say("None", state="RUNNING")
-        store.progress.write(said.model_copy(update={"id": CELLS[1].id}))
+        store.progress.write(progress_of_lost.model_copy(update={"id": CELLS[1].id}))
         ended(executor)
         assert [progress.id for progress in store.progress.read()] == [CELLS[1].id]
         executor.cancel(CELLS[0])
@@ -170,13 +168,13 @@ def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_nee
     with engine(*CELLS[2:4]) as executor:
         submit(executor, *CELLS[2:4])
         for _ in range(MAX_CUTS):
-            again = batch.checkpoint(jobs)
+            put_back = batch.checkpoint(jobs)
         [(name, error)] = ended(executor)
         assert (name, error.partition(":")[0]) == (
             CELLS[2].id,
             "it takes longer than a Slurm job may",
         )
-        again.function(jobs)
+        put_back.function(jobs)
         assert ended(executor) == well(CELLS[3])
     assert stub.attempts(store, *CELLS[:4]) == [2, 2, 2, 1]
 
@@ -210,9 +208,11 @@ def test_a_batch_runs_in_the_folder_of_the_command(cluster, store, monkeypatch):
     assert places == [store.folder.parent]
 
 
-@pytest.mark.parametrize("what", ["fill", "refuse"])
-def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(engine, store, cluster, what):
-    stub.mishap(store, CELLS[0], what)
+@pytest.mark.parametrize("mishap", ["fill", "refuse"])
+def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(
+    engine, store, cluster, mishap
+):
+    stub.mishap(store, CELLS[0], mishap)
 
     def meet(executor: Slurm) -> None:
         submit(executor, *CELLS[:2])
@@ -255,7 +255,7 @@ def test_a_new_driver_takes_over_what_runs_and_what_ended_and_another_engine_is_
 def test_ctrl_c_cancels_the_jobs_and_so_does_a_driver_those_that_nobody_has_written_down(
     sent, engine, store, cluster
 ):
-    sent(CELLS[0], by=KeyboardInterrupt)
+    sent(CELLS[0], end=KeyboardInterrupt)
     assert cluster.live() == []
     with contextlib.suppress(KeyboardInterrupt), engine(*CELLS[:2]) as executor:
         submit(executor, CELLS[0])
@@ -272,7 +272,7 @@ def test_ctrl_c_cancels_the_jobs_and_so_does_a_driver_those_that_nobody_has_writ
 
 
 def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeypatch, tmp_path):
-    for options, why, refusal in (
+    for options, reason, refusal in (
         (
             {"partition": "gpu"},
             "None",
@@ -289,7 +289,7 @@ def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeyp
             r"^--slurm: Parameter \"timeout_min\" expected type <class 'int'>",
         ),
     ):
-        cluster.say(why)
+        cluster.say(reason)
         with pytest.raises(UserError, match=refusal), engine(CELLS[0], **options) as executor:
             submit(executor, CELLS[0])
         assert cluster.live() == []
@@ -337,8 +337,8 @@ def test_a_batch_may_take_twice_its_minutes_and_ten_more_and_what_resources_say(
     make = partial(stub.StubWorker, store)
     with Slurm(make, resources, store, estimate, {"minutes": minutes}) as executor:
         submit(executor, CELLS[0])
-        told = submitted(cluster, "100")
-    assert {f"--time={limit}", "--cpus-per-task=3", "--gpus-per-node=1"} <= told
+        options = submitted(cluster, "100")
+    assert {f"--time={limit}", "--cpus-per-task=3", "--gpus-per-node=1"} <= options
 
 
 def test_each_cell_of_a_batch_may_be_cut_off_as_often_and_a_pretraining_more_often(store):

@@ -1,4 +1,4 @@
-"""Sweeps with two of each at once: losses of workers, jobs under way, searches, arms, pretrainings and batches."""
+"""Sweeps with two of each at once: lost workers, running jobs, searches, arms and batches."""
 
 import os
 import socket
@@ -27,16 +27,19 @@ def after_first(seed: int, task: str = "cola", **facts):
 
 
 class Losing(Inline):
-    """Runs jobs in this process, and loses the worker of each so often, by its id, before."""
+    """Runs jobs in this process, and loses their workers before.
 
-    def __init__(self, worker, often: dict[str, int]) -> None:
+    `losses` says how often, by the id of the job.
+    """
+
+    def __init__(self, worker, losses: dict[str, int]) -> None:
         super().__init__(worker)
-        self.often = dict(often)
+        self.losses = dict(losses)
 
     def wait(self, seconds):
         job = self.jobs[-1]
-        if self.often.get(job.id, 0):
-            self.often[job.id] -= 1
+        if self.losses.get(job.id, 0):
+            self.losses[job.id] -= 1
             return [(self.jobs.pop(), lost_failure(job, "it is gone"))]
         return super().wait(seconds)
 
@@ -98,7 +101,7 @@ def test_a_cell_waits_for_all_that_it_starts_from(store):
 
 
 def searched(store, losses: dict[float, tuple[float | None, ...]]):
-    """A pretraining after a search of two seeds, whose losses by rate are these; the rate that it takes."""
+    """The rate that a pretraining takes after a search of two seeds with these losses by rate."""
     runs = []
     for rate, by_seed in losses.items():
         for seed, loss in enumerate(by_seed, 5):
@@ -130,7 +133,9 @@ def test_the_rate_of_a_search_is_that_of_the_lowest_mean_over_all_its_seeds(stor
 
 @pytest.mark.parametrize("tokens", [(10, 90), (90, 10)], ids=str)
 def test_a_job_that_two_wait_for_counts_with_the_longer_of_their_chains(tokens):
-    mnli, long, longer = stub.cell(1, "mnli"), stub.cell(2, "qqp"), stub.cell(3, "qnli")
+    mnli = stub.cell(1, "mnli")
+    long = stub.cell(2, "qqp")
+    longer = stub.cell(3, "qnli")
     followers = [stub.cell(1, task, mnli=mnli.id) for task in ("rte", "stsb")]
     sizes = {"mnli": 100, "rte": tokens[0], "stsb": tokens[1], "qqp": 150, "qnli": 195}
     plan = stub.plan(mnli, long, longer, *followers).model_copy(update={"tokens": sizes})
@@ -146,11 +151,9 @@ def test_costs_are_of_each_arms_operations_and_of_all_steps_of_a_pretraining():
     }
     plan = stub.plan(*cells, job).model_copy(update={"arms": arms})
     batch = job.settings.batch_tokens
-    assert [plan.cost(cells[0]), plan.cost(cells[1]), plan.cost(job)] == [
-        100 * 2,
-        100 * 5,
-        10 * batch * 5,
-    ]
+    assert plan.cost(cells[0]) == 100 * 2
+    assert plan.cost(cells[1]) == 100 * 5
+    assert plan.cost(job) == 10 * batch * 5
 
 
 TO_COME = {task: stub.cell(3, task).id for task in ("rte", "mnli", "cola")}
@@ -159,14 +162,18 @@ TO_COME = {task: stub.cell(3, task).id for task in ("rte", "mnli", "cola")}
 
 @pytest.fixture
 def estimate() -> TimeEstimate:
-    """After runs of unequal length: RTE takes 0.02 s for each operation, MNLI 0.05 s, both together 104 s for 2,200."""
+    """An estimate after runs of unequal length.
+
+    RTE takes 0.02 s for each operation, MNLI 0.05 s, both together 104 s for 2,200.
+    """
     cells = [stub.cell(seed, task) for task in ("rte", "mnli", "cola") for seed in (1, 2, 3)]
     plan = stub.plan(*cells).model_copy(update={"tokens": {"rte": 100, "mnli": 1000, "cola": 200}})
-    made = TimeEstimate(plan)
-    for task, both in {"rte": (1.0, 3.0), "mnli": (20.0, 80.0)}.items():
-        for seed, seconds in enumerate(both, 1):
-            made.learn(stub.cell(seed, task).id, seconds)
-    return made
+    time_estimate = TimeEstimate(plan)
+    time_estimate.learn(stub.cell(1, "rte").id, 1.0)
+    time_estimate.learn(stub.cell(2, "rte").id, 3.0)
+    time_estimate.learn(stub.cell(1, "mnli").id, 20.0)
+    time_estimate.learn(stub.cell(2, "mnli").id, 80.0)
+    return time_estimate
 
 
 def test_a_task_takes_what_its_own_runs_took_and_an_unknown_one_what_all_took(estimate):
@@ -195,9 +202,10 @@ def test_a_job_that_takes_longer_than_expected_takes_no_time_from_the_others(est
 
 @pytest.fixture
 def two_arms(store) -> tuple[Store, list]:
-    """Two arms with two cells each; the first of each is done, and both others are under way here and elsewhere."""
+    """Two arms with two cells each: the first cell is done, the second runs on another host."""
     cells = [stub.cell(seed, arm=arm) for arm, seed in product(("add", "none"), (1, 2))]
-    worker, now = stub.StubWorker(store), time.time()
+    worker = stub.StubWorker(store)
+    now = time.time()
     for cell in (cells[0], cells[2]):
         worker.run(cell)
     for place, cell in enumerate((cells[1], cells[3])):
@@ -230,16 +238,18 @@ def test_the_cells_of_all_arms_are_counted_and_both_jobs_under_way_are_named(two
 
 
 def test_two_processes_of_one_machine_are_named_and_one_alone_is_not(store):
-    cells, now = [stub.cell(1), stub.cell(2)], time.time()
-    workers = [f"{socket.gethostname()}:{process}" for process in (os.getpid(), os.getppid())]
-    found = []
-    for cell, worker in zip(cells, workers, strict=True):
-        store.progress.write(Progress(id=cell.id, worker=worker, began=now, updated=now))
-        found.append(sorted(Watch(store, stub.plan(*cells)).look().running))
-    assert found == [
-        [cells[0].label],
-        [f"{cells[0].label} ({workers[0]})", f"{cells[1].label} ({workers[1]})"],
-    ]
+    now = time.time()
+    host = socket.gethostname()
+    first = stub.cell(1)
+    second = stub.cell(2)
+    watch = Watch(store, stub.plan(first, second))
+    worker = f"{host}:{os.getpid()}"
+    store.progress.write(Progress(id=first.id, worker=worker, began=now, updated=now))
+    assert watch.look().running == [first.label]
+    parent = f"{host}:{os.getppid()}"
+    store.progress.write(Progress(id=second.id, worker=parent, began=now, updated=now))
+    running = sorted(watch.look().running)
+    assert running == [f"{first.label} ({worker})", f"{second.label} ({parent})"]
 
 
 def test_a_later_look_learns_only_from_what_is_new(two_arms):
@@ -281,9 +291,19 @@ def test_a_pretraining_is_described_by_its_loss(loss):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(4.5, "4.5 s"), (40.4, "40 s"), (89.4, "89 s"), (90, "2 min"), (59.4 * 60, "59 min"), (60 * 60, "1 h 00 min"),
-     (185 * 60, "3 h 05 min"), (47.9 * 3600, "47 h 54 min"), (52 * 3600, "2 d 4 h"), (100 * 3600, "4 d 4 h")],
-)  # fmt: skip
+    [
+        (4.5, "4.5 s"),
+        (40.4, "40 s"),
+        (89.4, "89 s"),
+        (90, "2 min"),
+        (59.4 * 60, "59 min"),
+        (60 * 60, "1 h 00 min"),
+        (185 * 60, "3 h 05 min"),
+        (47.9 * 3600, "47 h 54 min"),
+        (52 * 3600, "2 d 4 h"),
+        (100 * 3600, "4 d 4 h"),
+    ],
+)
 def test_durations_are_said_as_people_say_them(seconds, text):
     assert format_duration(seconds) == text
 
@@ -292,11 +312,11 @@ def test_durations_are_said_as_people_say_them(seconds, text):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "there", "jobs"),
+    ("gpus", "available", "jobs"),
     [(0.4, 1, 2), (0.4, 3, 6), (0.7, 2, 2), (1.0, 3, 3), (2.0, 5, 2), (0.25, 2, 8)],
 )
-def test_a_share_of_a_gpu_is_of_a_single_one(gpus, there, jobs):
-    assert Resources(gpus=gpus).fitting(there) == jobs
+def test_a_share_of_a_gpu_is_of_a_single_one(gpus, available, jobs):
+    assert Resources(gpus=gpus).fitting(available) == jobs
 
 
 def test_a_failure_before_it_has_a_record_is_told_with_its_error():

@@ -1,4 +1,4 @@
-"""A worker, which has no plan, keeps the models that the plan says others start from, and no other ones."""
+"""A worker, which has no plan, keeps the models that the plan says others start from."""
 
 import pytest
 from helpers.tiny_runs import plan
@@ -19,8 +19,8 @@ def test_a_worker_leaves_the_models_that_other_cells_of_the_plan_start_from(tiny
     planned = plan(
         tiny(arms=["add", "none"], tasks=["mnli", "rte"], seeds=[1, 2], finetuning=finetuning)
     )
-    left = {cell.id for cell in planned.cells if leaves_model(cell, planned.experiment)}
-    assert left == NeededWeights(planned).followers.keys()
+    leaving = {cell.id for cell in planned.cells if leaves_model(cell, planned.experiment)}
+    assert leaving == NeededWeights(planned).followers.keys()
 
 
 @pytest.mark.parametrize("keep", ["best", "all"])
