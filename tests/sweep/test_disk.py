@@ -5,13 +5,14 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 UNSHARE = ["unshare", "-m"] if hasattr(os, "geteuid") and os.geteuid() == 0 else ["unshare", "-rm"]
 MOUNT = "mount -t tmpfs -o size=16m tmpfs"
-# In the mount namespace of this program alone; the disk is gone when it ends, however it ends. From run to run there
-# are some KiB more: the write that fails is of the cache, the plan, a state, a checkpoint.
+# The disk is in the mount namespace of this program alone, and gone when the program ends. From run
+# to run there are some KiB more: the write that fails is of cache, plan, state or checkpoint.
 PROGRAM = f"""
 import contextlib, gc, io, json, os, pathlib, subprocess, sys
 import glue_bench.api.experiments
@@ -23,7 +24,9 @@ subprocess.run([*"{MOUNT}".split(), str(place)], check=True)
 os.environ["GLUE_BENCH_CACHE"] = str(place / "cache")
 glue_bench.api.experiments.write_page = os.fsync = lambda *_: None  # as in the tests' own process
 pretrain.SAVE_SECONDS = 0  # a state at every step
-sys.argv, found, results = ["glue-bench", "run", config, "--results", str(place / "runs")], [], place / "runs" / "tiny"
+sys.argv = ["glue-bench", "run", config, "--results", str(place / "runs")]
+found = []
+results = place / "runs" / "tiny"
 while not found or (found[-1]["status"] == 2 and len(found) < 60):
     free = os.statvfs(place).f_bavail * os.statvfs(place).f_bsize
     with contextlib.suppress(OSError), (place / "ballast").open("wb") as file:
@@ -51,6 +54,14 @@ print(json.dumps([*found, [verified.faults for verified in verify(results)]]))
 """
 
 
+def run_on_a_small_disk(place: Path, config: Path) -> list:
+    """What came of each run until one has ended well, and the faults that `verify` finds then."""
+    command = [*UNSHARE, sys.executable, "-c", PROGRAM, str(place), str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path):
     """Four cells, with pretraining before them."""
     draw = random.Random(0)
@@ -73,10 +84,7 @@ def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path)
         or subprocess.run([*UNSHARE, *MOUNT.split(), str(place)], check=False).returncode
     ):
         pytest.skip("a process may not mount a tmpfs of its own here")
-    command = [*UNSHARE, sys.executable, "-c", PROGRAM, str(place), str(config)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
-    assert done.returncode == 0, done.stderr
-    *stopped, last, faults = json.loads(done.stdout)
+    *stopped, last, faults = run_on_a_small_disk(place, config)
     errors = []
     for run in stopped:
         error = run["err"].splitlines()[-1]

@@ -31,7 +31,8 @@ from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 
 folder, address, cpus = sys.argv[1:]
-store, cluster = Store(folder), {"workers": None, "address": address, "resources": Resources(cpus=int(cpus))}
+store = Store(folder)
+cluster = {"workers": None, "address": address, "resources": Resources(cpus=int(cpus))}
 with store.lock():
     try:
         ray = stub.engine("ray", store, seconds=0.2, **cluster if address else {})
@@ -111,12 +112,11 @@ def start(store):
     started = []
 
     def begin(address: str = "", cpus: int = 1):
-        words, pipes = (
-            [str(store.folder), address, str(cpus)],
-            {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
-        )
-        started.append(subprocess.Popen([sys.executable, "-c", DRIVER, *words], text=True, **pipes))
-        return started[-1]
+        command = [sys.executable, "-c", DRIVER, str(store.folder), address, str(cpus)]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, text=True, stdout=pipe, stderr=pipe)
+        started.append(process)
+        return process
 
     yield begin
     for process in started:
@@ -148,10 +148,16 @@ def test_a_driver_ends_without_a_word_and_its_workers_with_it(start, store, numb
 
 def test_idle_actors_that_may_be_gone_with_a_lost_one_get_no_job():
     ray = object.__new__(executors.Ray)
-    ray.ray, ray.idle, ray.running = Mock(), [Mock()], {"stream": (Mock(), CELLS[0])}
+    ray.ray = Mock()
+    ray.idle = [Mock()]
+    ray.running = {"stream": (Mock(), CELLS[0])}
     ray.ray.exceptions = SimpleNamespace(RayTaskError=KeyError, RayError=OSError)
     ray.ray.get.side_effect = OSError("its node has died")
-    assert (ray._ended("stream")[1].lost, ray.idle) == (True, [])
+    ray.ray.wait.return_value = (["stream"], [])
+    [(job, result)] = ray.wait(0.0)
+    assert job == CELLS[0]
+    assert result.lost
+    assert ray.idle == []
 
 
 def test_what_answers_and_is_no_cluster_is_one_line(store, monkeypatch):
@@ -164,7 +170,7 @@ def test_what_answers_and_is_no_cluster_is_one_line(store, monkeypatch):
 
 @pytest.fixture
 def head(monkeypatch):
-    """The process and the address of a cluster's head, started as a user starts it. Its sockets need a short path."""
+    """The process and the address of a cluster's head. Its sockets need a short path."""
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv(
         "RAY_worker_niceness", "0"
@@ -177,7 +183,8 @@ def head(monkeypatch):
         with socket.socket() as asking:
             return asking.connect_ex(place) == 0
 
-    small = f"--num-cpus=1 --object-store-memory={100 * 2**20} --disable-usage-stats --include-dashboard=false"
+    memory = f"--object-store-memory={100 * 2**20}"
+    small = f"--num-cpus=1 {memory} --disable-usage-stats --include-dashboard=false"
     with tempfile.TemporaryDirectory(
         prefix="ray", dir="/tmp", ignore_cleanup_errors=True
     ) as folder:

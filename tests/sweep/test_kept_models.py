@@ -1,4 +1,4 @@
-"""A kept model is the one that was scored: plain transformers reads it, and its settings are of its own head alone."""
+"""A kept model is the one that was scored: transformers reads it, with settings of its own head."""
 
 import json
 
@@ -33,7 +33,7 @@ OLD_HEAD = {
     },
     "auto_map": {"AutoModelForSequenceClassification": "mine.Model"},
 }
-"""What transformers, its examples and sentence-transformers write into the config.json of a classifier."""
+"""Settings that transformers and sentence-transformers write into a classifier's config.json."""
 FORGETFUL = """
 import dataclasses
 from glue_bench.model.variants.additive import Add

@@ -1,4 +1,4 @@
-"""The labels of a task that a sweep stores, and what baselines predict beside them, follow the experiment."""
+"""The labels that a sweep stores, and what baselines predict, follow the experiment."""
 
 import numpy as np
 import pytest

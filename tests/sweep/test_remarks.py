@@ -1,4 +1,4 @@
-"""What is said before a run of the checkpoints that arms start from: it is true, and said where it matters."""
+"""Remarks before a run on the checkpoints of arms: they are true, where they matter."""
 
 import pytest
 import transformers
@@ -8,7 +8,10 @@ from glue_bench.training.tokenizers import train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 ONE_SEGMENT = "both texts of a pair are segment 0, because the encoder has no other: native"
-TRAINED_HEAD = "the checkpoint has a trained classification head; it is not used, every cell trains a fresh one: "
+TRAINED_HEAD = (
+    "the checkpoint has a trained classification head; it is not used, every cell trains a "
+    "fresh one: "
+)
 TEXTS = ("a cat sat on the mat", "the dog ran")
 
 

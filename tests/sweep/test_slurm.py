@@ -1,4 +1,4 @@
-"""Slurm: batches of jobs whose stored records are the truth, whatever becomes of Slurm's jobs and of the driver."""
+"""Slurm: stored records of batches are the truth, whatever becomes of Slurm and of the driver."""
 
 import contextlib
 import os
@@ -180,7 +180,7 @@ def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_nee
 
 
 def test_a_batch_that_starts_again_in_another_folder_goes_on(cluster, store, monkeypatch):
-    """With sbatch's `chdir`, and with results in a folder that is given relative to the driver's."""
+    """With sbatch's `chdir`, and with a folder of results relative to the driver's."""
     monkeypatch.chdir(store.folder.parent)
     make = partial(stub.StubWorker, store)
     jobs = [(job, store.result_version(job.id)) for job in CELLS[:2]]
@@ -313,7 +313,7 @@ def submitted(cluster: FakeSlurm, number: str) -> set[str]:
 def test_batches_hold_the_minutes_that_are_asked_for_and_arrays_are_split_at_an_odd_number(
     engine, cluster
 ):
-    """Of 300 s each two cells fill ten minutes: nine cells are five batches, one more than an array may have."""
+    """Two cells of 300 s fill ten minutes: nine cells are five batches, too many for an array."""
     cells = [stub.cell(seed) for seed in range(10)]
     with engine(*cells, minutes=10) as executor:
         submit(executor, cells[0])
@@ -333,7 +333,8 @@ def test_batches_hold_the_minutes_that_are_asked_for_and_arrays_are_split_at_an_
 def test_a_batch_may_take_twice_its_minutes_and_ten_more_and_what_resources_say(
     cluster, store, minutes, limit
 ):
-    resources, estimate = Resources(cpus=3, gpus=0.5), TimeEstimate(stub.plan(CELLS[0]))
+    resources = Resources(cpus=3, gpus=0.5)
+    estimate = TimeEstimate(stub.plan(CELLS[0]))
     make = partial(stub.StubWorker, store)
     with Slurm(make, resources, store, estimate, {"minutes": minutes}) as executor:
         submit(executor, CELLS[0])
@@ -342,9 +343,10 @@ def test_a_batch_may_take_twice_its_minutes_and_ten_more_and_what_resources_say(
 
 
 def test_each_cell_of_a_batch_may_be_cut_off_as_often_and_a_pretraining_more_often(store):
-    """Two cells are cut off as often as they may be, together more often; the pretraining more often than any cell."""
+    """Each cell is cut off as often as it may be, the pretraining more often than any cell."""
     first = stub.pretraining()
-    batch, jobs = JobBatch(lambda: stub.StubWorker(store), store.folder), [*CELLS[:2], first]
+    batch = JobBatch(lambda: stub.StubWorker(store), store.folder)
+    jobs = [*CELLS[:2], first]
     for job in jobs:
         batch([(job, store.result_version(job.id))])
         for _ in range(MAX_CUTS - 1 if job in CELLS else MAX_CUTS + 1):
