@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import transformers
@@ -32,22 +33,20 @@ pytestmark = pytest.mark.usefixtures("small_demo")
 
 LABELS = ("entailment", "not_entailment")
 SHARED = {"bart"}  # families whose table of tokens has more than one place in the model
-EAGER = {
-    "deberta",
-    "deberta-v2",
-    "mpnet",
-    "roformer",
-    "xlnet",
-}  # families that attend in a way of their own
-# One position more than the texts have, for families that count from the padding token.
+# Families that attend in a way of their own.
+EAGER = {"deberta", "deberta-v2", "mpnet", "roformer", "xlnet"}
 SIZES: dict[str, Any] = {
     "vocab_size": 260,
     "hidden_size": 16,
     "num_hidden_layers": 1,
     "num_attention_heads": 2,
+    "intermediate_size": 32,
+    # One position more than the texts have, for families that count from the padding token.
+    "max_position_embeddings": 33,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
 }
-SIZES |= {"intermediate_size": 32, "max_position_embeddings": 33}
-SIZES |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 DECODER = SIZES | {"num_key_value_heads": 1, "head_dim": 8}
 RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
 XLNET = {
@@ -59,18 +58,22 @@ XLNET = {
     "d_inner": 32,
 }
 BART_LIKE = {
-    **{"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2},
-    **{
-        "decoder_attention_heads": 2,
-        "encoder_ffn_dim": 32,
-        "decoder_ffn_dim": 32,
-        "decoder_start_token_id": 3,
-    },
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "decoder_start_token_id": 3,
 }
 
 
 class Family(NamedTuple):
-    """The settings of a family's tiny model; whether its tokenizer gives segments, and on which side it pads."""
+    """The settings of a family's tiny model, and of its tokenizer.
+
+    `segments`: whether the tokenizer gives segments. `side`: on which side it pads.
+    """
 
     settings: dict[str, Any]
     segments: bool = False
@@ -99,13 +102,12 @@ FAMILIES: dict[str, Family] = {
 
 
 def save_family(folder: Path, family: str, texts: tuple[str, ...], **changes: Any) -> Path:
-    """A folder with a random model of the family, without a head, and a tokenizer trained on `texts`."""
+    """Save a random model of the family, without a head, and a tokenizer trained on `texts`."""
     settings, segments, side = FAMILIES[family]
     quiet_transformers()
     torch.manual_seed(0)
-    AutoModel.from_config(AutoConfig.for_model(family, **settings | changes)).save_pretrained(
-        folder
-    )
+    config = AutoConfig.for_model(family, **settings | changes)
+    AutoModel.from_config(config).save_pretrained(folder)
     return save_tokenizer(folder, texts, segments=segments, side=side)
 
 
@@ -116,19 +118,17 @@ def words() -> tuple[str, ...]:
 
 @pytest.fixture
 def inputs_of(tiny):
-    """What a tiny experiment with these arms on RTE starts from; changes are merged into it."""
+    """Return a function that makes the inputs of a tiny experiment with some arms on RTE."""
 
-    def of(*arms, **changes):
-        return Inputs(
-            load_experiment(tiny(arms=list(arms), checkpoint=None, tasks=["rte"], **changes)),
-            Path("none"),
-        )
+    def make(*arms, **changes):
+        values = tiny(arms=list(arms), checkpoint=None, tasks=["rte"], **changes)
+        return Inputs(load_experiment(values), Path("none"))
 
-    return of
+    return make
 
 
-def native(folder, **more):
-    return {"variant": "native", "checkpoint": str(folder), **more}
+def native(folder, **options):
+    return {"variant": "native", "checkpoint": str(folder), **options}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -138,78 +138,95 @@ def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_trans
     inputs = inputs_of(native(save_family(tmp_path / "model", family, words)))
     _, [cell] = settle_jobs(inputs)
     assert cell.origin == "as published"
-    start, tokens = inputs.arms[cell.arm].start, inputs.tokens(cell)
-    with used_rows_only(model := start.classifier(LABELS, 1), tokens):
-        assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
+    start = inputs.arms[cell.arm].start
+    tokens = inputs.tokens(cell)
+    model = start.classifier(LABELS, 1)
+    with used_rows_only(model, tokens):
+        has_used_rows = any(isinstance(part, UsedRows) for part in model.modules())
+    assert has_used_rows == (family not in SHARED)
     outcome = finetune(cell, inputs, CPU)
-    (tmp_path / "kept").mkdir()
-    save_kept(tmp_path / "kept", outcome, inputs)
-    assert "glue_bench" not in (tmp_path / "kept" / "config.json").read_text()
-    kept = AutoModelForSequenceClassification.from_pretrained(tmp_path / "kept").eval()
-    loaded = NativeClassifier(kept, reads_segments=start.reads_segments, pads_left=start.pads_left)
-    found = predict(
-        loaded, evaluation_batches(tokens.splits["validation"], tokens.padding_id, 4096), CPU
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    save_kept(folder, outcome, inputs)
+    assert "glue_bench" not in (folder / "config.json").read_text()
+    kept_model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    classifier = NativeClassifier(
+        kept_model, reads_segments=start.reads_segments, pads_left=start.pads_left
     )
-    np.testing.assert_allclose(found, outcome.predictions["validation"], atol=1e-5)
+    batches = evaluation_batches(tokens.splits["validation"], tokens.padding_id, 4096)
+    logits = outcome.predictions["validation"]
+    np.testing.assert_allclose(predict(classifier, batches, CPU), logits, atol=1e-5)
     monkeypatch.setattr(finetuning, "used_rows_only", lambda *_: nullcontext())
-    whole = finetune(cell, inputs, CPU).predictions["validation"]
-    np.testing.assert_allclose(
-        outcome.predictions["validation"], whole, atol=2e-4 if family != "bart" else 0
-    )
+    with_full_table = finetune(cell, inputs, CPU).predictions["validation"]
+    tolerance = 2e-4 if family != "bart" else 0
+    np.testing.assert_allclose(logits, with_full_table, atol=tolerance)
 
 
 def without_dropout(model):
-    """In training, at a rate of dropout that drops nothing; that of functions draws the same numbers for both."""
+    """Put a model into training, at a rate of dropout that drops nothing.
+
+    Dropout that is called as a function keeps its rate; it draws the same numbers for both models.
+    """
     for part in model.modules():
         if isinstance(part, nn.Dropout):
             part.p = 1e-9
     return model.train()
 
 
+BLOCKS = {"xlnet": "n_layer", "distilbert": "n_layers", "bart": "encoder_layers"}
+"""How families call the number of their blocks, if not num_hidden_layers."""
+
+
+def uneven_pairs(inputs: Inputs) -> pd.DataFrame:
+    """Return eight examples of RTE whose second texts have one word, two words, and so on."""
+    frame = inputs.tasks.data("rte").splits["validation"][:8].copy()
+    texts = frame["text_b"].str.split()
+    frame["text_b"] = [" ".join(text[: 1 + row]) for row, text in enumerate(texts)]
+    return frame
+
+
+def transformers_model(folder: Path) -> nn.Module:
+    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
+    return without_dropout(model)
+
+
+def logits_and_gradients(model, forward) -> dict[str, torch.Tensor]:
+    torch.manual_seed(2)
+    logits = forward().logits
+    logits.square().sum().backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    return {"logits": logits, **gradients}
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words, inputs_of):
-    blocks = {"xlnet": "n_layer", "distilbert": "n_layers", "bart": "encoder_layers"}.get(
-        family, "num_hidden_layers"
-    )
+    blocks = BLOCKS.get(family, "num_hidden_layers")
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{blocks: 2})))
-    start, tokenizer = (
-        inputs.first_arm.start,
-        AutoTokenizer.from_pretrained(tmp_path),
-    )
-    frame = inputs.tasks.data("rte").splits["validation"][:8].copy()
-    frame["text_b"] = [
-        " ".join(text.split()[: 1 + row]) for row, text in enumerate(frame["text_b"])
-    ]  # uneven
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    frame = uneven_pairs(inputs)
     batch = collate(encode_split(frame, tokenizer, 32), np.arange(8), 0)
     assert batch.mask is not None
-    ours = without_dropout(start.classifier(LABELS, seed=1))
-    for weight in ours.parameters():
+    classifier = without_dropout(inputs.first_arm.start.classifier(LABELS, seed=1))
+    for weight in classifier.parameters():
         weight.data *= 6 if weight.ndim > 1 else 1  # loud enough that attention is not even
-    theirs = without_dropout(
-        AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=2)
+    reference = transformers_model(tmp_path)
+    assert reference.config._attn_implementation == ("eager" if family in EAGER else "sdpa")
+    reference.config.pad_token_id = 0
+    reference.load_state_dict(classifier.model.state_dict())
+    encoded = tokenizer(
+        frame["text_a"].tolist(),
+        frame["text_b"].tolist(),
+        padding=True,
+        truncation=True,
+        max_length=32,
+        return_tensors="pt",
     )
-    assert theirs.config._attn_implementation == ("eager" if family in EAGER else "sdpa")
-    theirs.config.pad_token_id = 0
-    theirs.load_state_dict(ours.model.state_dict())
-    texts, how = (
-        (frame["text_a"].tolist(), frame["text_b"].tolist()),
-        {"padding": True, "truncation": True},
-    )
-    given = tokenizer(*texts, **how, max_length=32, return_tensors="pt")
-    found = []
-    for model, forward in (
-        (ours.model, partial(ours, batch.ids, batch.mask, batch.segments)),
-        (theirs, theirs),
-    ):
-        torch.manual_seed(2)
-        logits = forward(**given if model is theirs else {}).logits
-        logits.square().sum().backward()
-        found.append(
-            {"logits": logits} | {name: each.grad for name, each in model.named_parameters()}
-        )
-    assert found[0].keys() == found[1].keys()
-    for name, value in found[0].items():
-        torch.testing.assert_close(value, found[1][name], atol=1e-5, rtol=1e-4)
+    forward = partial(classifier, batch.ids, batch.mask, batch.segments)
+    values = logits_and_gradients(classifier.model, forward)
+    expected = logits_and_gradients(reference, partial(reference, **encoded))
+    assert values.keys() == expected.keys()
+    for name, value in values.items():
+        torch.testing.assert_close(value, expected[name], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("change", ["is_decoder", "is_causal"])
@@ -218,15 +235,12 @@ def test_a_model_that_attends_to_earlier_places_alone_is_trained_so(
     family, change, tmp_path, words, inputs_of
 ):
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{change: True})))
-    start = inputs.first_arm.start
-    ours = without_dropout(start.classifier(LABELS, seed=1))
-    theirs = without_dropout(
-        AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=2)
-    )
-    theirs.load_state_dict(ours.model.state_dict())
+    classifier = without_dropout(inputs.first_arm.start.classifier(LABELS, seed=1))
+    reference = transformers_model(tmp_path)
+    reference.load_state_dict(classifier.model.state_dict())
     ids = torch.arange(5, 17)[None]
-    ours_given = ours(ids, None, torch.zeros_like(ids)).logits
-    torch.testing.assert_close(ours_given, theirs(input_ids=ids).logits, atol=1e-6, rtol=1e-5)
+    logits = classifier(ids, None, torch.zeros_like(ids)).logits
+    torch.testing.assert_close(logits, reference(input_ids=ids).logits, atol=1e-6, rtol=1e-5)
 
 
 def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fresh(
@@ -264,7 +278,10 @@ def test_a_weight_of_the_encoder_that_transformers_would_leave_out_is_refused(
 
 
 def id_of(folder, inputs_of, words, *, segments=True, side="right"):
-    """The id of a cell of a BERT whose tokenizer gives segments by default or does not, and pads on a side."""
+    """Return the id of a cell of a BERT.
+
+    Its tokenizer gives segments by default or does not, and pads on a side.
+    """
     save_family(folder, "bert", words)
     save_tokenizer(folder, words, segments=segments, side=side)
     _, [cell] = settle_jobs(inputs_of(native(folder, name="one")))
@@ -285,7 +302,7 @@ CODE = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"pad_token_id": 5}, "pad_token_id 5, but its tokenizer pads with 0"),
         ({"vocab_size": 40}, "its settings say"),
@@ -297,13 +314,13 @@ CODE = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine
     ids=str,
 )
 def test_what_cannot_be_read_is_one_line_and_no_code_of_it_runs(
-    tmp_path, words, inputs_of, changes, said
+    tmp_path, words, inputs_of, changes, message
 ):
     folder = save_family(tmp_path / "bert", "bert", words)
     edit_settings(folder, **changes)
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     inputs = inputs_of(native(folder))
-    with pytest.raises(UserError, match=said) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         make_plan(inputs)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "ran").exists()
