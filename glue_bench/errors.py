@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-IN_A_FILE = "in an experiment file (glue-bench init writes one)"
-"""The place of settings that are no options of the command line."""
+IN_A_FILE = "in an experiment file (glue-bench init writes one), or by `run --set`"
+"""The place of settings that have no option of their own on the command line."""
 LONGEST = 1000
 """The most bytes of a message."""
 QUOTED = 80

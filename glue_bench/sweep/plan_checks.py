@@ -1,7 +1,7 @@
 """Refusals of arms, tasks and a pretraining that cannot run, before a plan is made of them."""
 
 from glue_bench.config import NATIVE, Arm
-from glue_bench.errors import IN_A_FILE, UserError
+from glue_bench.errors import UserError
 from glue_bench.model.arms import check_arms
 from glue_bench.model.checks import check_order
 from glue_bench.model.native import NativeStart
@@ -141,7 +141,7 @@ def _check_lengths(arm: Arm, inputs: Inputs) -> None:
         length = experiment.finetuning.hyperparameters(task, 0.0).max_length
         if length > positions:
             fault = f"max_length {length} of task '{task}' exceeds {limit}"
-            advice = f"set `finetuning: {{max_length: {positions}}}` {IN_A_FILE}"
+            advice = f"give `--max-length {positions}`, or set finetuning.max_length in the file"
             raise UserError(f"arm '{arm.name}': {fault}; {advice}")
     pretraining = experiment.pretraining
     if pretraining and pretraining.length > positions:

@@ -129,3 +129,19 @@ def test_a_pretraining_that_is_too_long_is_shortened_in_the_experiment_file(
     file.write_text(json.dumps({"name": "long", "data": "demo", "arms": ["add"], **values}))
     message = refused("run", file, "--dry-run")
     assert "set `pretraining: {length: 32}` in the experiment file" in message
+
+
+def test_a_line_with_longer_texts_than_positions_is_given_the_option_that_shortens_them(
+    refused, faulty
+):
+    words = ("run", "--checkpoint", faulty("few positions"), "--task", "rte", "--data", "demo")
+    assert "give `--max-length 32`" in refused(*words, "--dry-run")
+
+
+def test_a_tokenizer_is_named_by_set_where_there_is_no_file(glue_bench, refused, faulty):
+    checkpoint = faulty("no tokenizer")
+    train_tokenizer(TEXTS * 9, 200).save_pretrained(checkpoint.with_name("words"))
+    words = ["run", "--checkpoint", checkpoint, "--task", "rte", "--data", "demo", "--dry-run"]
+    assert "or by `run --set`" in refused(*words)
+    result = glue_bench(*words, "--set", f"tokenizer={checkpoint.with_name('words')}")
+    assert result.status == 0
