@@ -1,4 +1,4 @@
-"""No option is replaced by a second one in silence, and lists are given with commas or by repetition."""
+"""No option replaces an earlier one in silence; lists are given with commas or by repetition."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Every option of a verb, away from its default and given twice where it may be, reaches the function behind it."""
+"""Every option of a verb reaches the function behind it, also if it is given twice."""
 
 from pathlib import Path
 from unittest.mock import Mock
@@ -32,56 +32,52 @@ RUN = {
 def words_of(option: str, given) -> list[str]:
     if given == ():
         return [option]
-    return [
-        word for value in ([given] if isinstance(given, str) else given) for word in (option, value)
-    ]
+    words = []
+    for value in [given] if isinstance(given, str) else given:
+        words += [option, value]
+    return words
+
+
+def options_of(run: Mock) -> dict:
+    """The options of the call, without the console, and tuples as lists."""
+    options = {}
+    for name, value in run.call_args.kwargs.items():
+        if name != "console":
+            options[name] = list(value) if isinstance(value, tuple) else value
+    return options
 
 
 @pytest.mark.parametrize("option", RUN)
 def test_an_option_of_a_run_is_passed_on_and_changes_nothing_else(glue_bench, monkeypatch, option):
     monkeypatch.setattr("glue_bench.api.run", run := Mock(side_effect=UserError("enough")))
     glue_bench("run", "mine.yaml")
-    usual = dict(run.call_args.kwargs)
+    usual = options_of(run)
     given, expected = RUN[option]
     glue_bench("run", "mine.yaml", *words_of(option, given))
-    options = {name: value for name, value in run.call_args.kwargs.items() if name != "console"}
-    usual.pop("console")
-    assert {
-        name: list(value) if isinstance(value, tuple) else value for name, value in options.items()
-    } == {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in (usual | expected).items()
-    }
+    assert options_of(run) == usual | expected
 
 
 def test_two_arms_tasks_and_seeds_without_a_file_are_all_asked_for(glue_bench, monkeypatch):
-    monkeypatch.setattr("glue_bench.api.run", asked := Mock(side_effect=UserError("enough")))
-    words = [
-        "--arm",
-        "add",
-        "--arm",
-        "none",
-        "--task",
-        "rte",
-        "--task",
-        "cola",
-        "--seed",
-        "4",
-        "--seed",
-        "7",
-    ]
-    glue_bench("run", "--checkpoint", "org/model", *words, "--limit", "8", "--data", "demo")
-    values = asked.call_args.args[0]
-    described = {
-        name: values[name] for name in ("arms", "tasks", "seeds", "limit", "data", "checkpoint")
+    monkeypatch.setattr("glue_bench.api.run", run := Mock(side_effect=UserError("enough")))
+    words = (
+        "run --checkpoint org/model --arm add --arm none --task rte --task cola --seed 4 --seed 7"
+    )
+    glue_bench(*words.split(), "--limit", "8", "--data", "demo")
+    expected = {
+        "arms": ["add", "none"],
+        "tasks": ["rte", "cola"],
+        "seeds": [4, 7],
+        "limit": 8,
+        "data": "demo",
+        "checkpoint": "org/model",
     }
-    assert described == {"arms": ["add", "none"], "tasks": ["rte", "cola"], "seeds": [4, 7], "limit": 8, "data": "demo",
-                     "checkpoint": "org/model"}  # fmt: skip
+    values = run.call_args.args[0]
+    assert {name: values[name] for name in expected} == expected
 
 
 def test_what_a_function_is_asked_for_reaches_the_sweep(tiny, monkeypatch):
     monkeypatch.setattr(
-        "glue_bench.sweep.run.sweep", asked := Mock(side_effect=UserError("enough"))
+        "glue_bench.sweep.run.sweep", sweep := Mock(side_effect=UserError("enough"))
     )
     monkeypatch.setattr("glue_bench.sweep.request.check_before_work", lambda *_, **__: None)
     options = {
@@ -90,16 +86,20 @@ def test_what_a_function_is_asked_for_reaches_the_sweep(tiny, monkeypatch):
         "workers": 2,
         "address": "a:1",
         "slurm": {"minutes": 3},
+        "device": "cpu",
+        "precision": "float32",
+        "results": "elsewhere",
     }
-    options |= {"device": "cpu", "precision": "float32", "results": "elsewhere"}
     with pytest.raises(UserError, match="enough"):
         library.run(tiny(), data="hub", limit=7, plugins=["a.py", "b.py"], **options)
-    experiment = asked.call_args.args[0]
-    assert (experiment.data, experiment.limit, experiment.plugins) == ("hub", 7, ["a.py", "b.py"])
+    experiment = sweep.call_args.args[0]
+    assert experiment.data == "hub"
+    assert experiment.limit == 7
+    assert experiment.plugins == ["a.py", "b.py"]
     engine = Engine(
         workers=options.pop("workers"), address=options.pop("address"), slurm=options.pop("slurm")
     )
-    assert asked.call_args.kwargs == options | {"engine": engine}
+    assert sweep.call_args.kwargs == options | {"engine": engine}
 
 
 @pytest.fixture(scope="module")

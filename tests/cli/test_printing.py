@@ -1,4 +1,4 @@
-"""The verbs that print what is known of variants, data, checkpoints and encoders, and the one that hands in."""
+"""The verbs that print facts of variants, data, checkpoints and encoders, and `submit`."""
 
 import json
 import re
@@ -48,8 +48,8 @@ def test_a_plugin_is_said_to_pass_the_contract_or_which_clause_it_breaks(
     broken = write_plugin(plugin.read_text() + "    def forward(self, *_):\n        return 1 / 0\n")
     message = refused("variants", "--plugin", broken)
     assert (
-        f"plugin '{plugin}': variant 'mine' does not meet the contract: clause 'shapes', encoder like BERT: "
-        in message
+        f"plugin '{plugin}': variant 'mine' does not meet the contract: "
+        "clause 'shapes', encoder like BERT: " in message
     )
     assert "ZeroDivisionError: division by zero (my_variant.py:7)" in message
 

@@ -1,4 +1,4 @@
-"""`glue-bench run` without a file: the line, the file that it writes, and the runs that both have."""
+"""`glue-bench run` without a file: the line, the file that it writes, and the runs of both."""
 
 import pytest
 

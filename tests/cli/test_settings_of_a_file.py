@@ -1,4 +1,4 @@
-"""A setting that stands in an experiment file and is given as an option: the error says where it stands."""
+"""A key of an experiment file that is given as an option: the error says where it stands."""
 
 import pytest
 from typer.main import get_command
@@ -16,16 +16,14 @@ SECTIONS = {
     "resources": Resources,
 }
 OPTIONS = {max(option.opts, key=len) for option in get_command(app).commands["run"].params}
-SETTINGS = [
-    (f"--{key.replace('_', '-')}", f"{section}.{key}".strip("."))
-    for section, kind in SECTIONS.items()
-    for key in (field.alias or name for name, field in kind.model_fields.items())
-]
-UNLIKE_OPTIONS = [
-    (option, place)
-    for option, place in SETTINGS
-    if not {option, f"{option}s", option.removesuffix("s")} & OPTIONS
-]
+UNLIKE_OPTIONS: list[tuple[str, str]] = []
+"""The keys of a file that are no options, spelled as one, with their places."""
+for section, kind in SECTIONS.items():
+    for name, field in kind.model_fields.items():
+        key = field.alias or name
+        option = f"--{key.replace('_', '-')}"
+        if not {option, f"{option}s", option.removesuffix("s")} & OPTIONS:
+            UNLIKE_OPTIONS.append((option, f"{section}.{key}".strip(".")))
 
 
 @pytest.mark.parametrize(("option", "place"), UNLIKE_OPTIONS, ids=str)
