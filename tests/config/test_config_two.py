@@ -1,4 +1,4 @@
-"""The experiment file with two of each: the second arm, task, seed, checkpoint and mistake as well as the first."""
+"""The experiment file with two of each: arms, tasks, seeds, checkpoints and mistakes."""
 
 import pytest
 
@@ -146,9 +146,15 @@ def test_options_are_read_as_values_where_their_keys_are_known_or_they_are_true(
             {"arms": ["add", {"variant": "native", "checkpoint": "b"}]},
             "arm 'native' is native, taken as it is published",
         ),
-        ({"arms": ["add", {"variant": "none", "checkpoint": "b"}]}, "arm 'none' starts from 'b', but pretraining is"),
         (
-            {"arms": ["add", {"variant": "none", "tokenizer": "t"}], "pretraining": {"tokenizer": "u"}},
+            {"arms": ["add", {"variant": "none", "checkpoint": "b"}]},
+            "arm 'none' starts from 'b', but pretraining is",
+        ),
+        (
+            {
+                "arms": ["add", {"variant": "none", "tokenizer": "t"}],
+                "pretraining": {"tokenizer": "u"},
+            },
             "pretraining.tokenizer goes without `tokenizer`",
         ),
         (
@@ -156,18 +162,33 @@ def test_options_are_read_as_values_where_their_keys_are_known_or_they_are_true(
             "warmup_ratio 0.5 and decay_share 0.6 are together more than 1",
         ),
         (
-            {"pretraining": {"learning_rates": [1, 2], "rate_search": {"steps": 2, "seeds": [5, 2]}, "seeds": [1, 2]}},
+            {
+                "pretraining": {
+                    "learning_rates": [1, 2],
+                    "rate_search": {"steps": 2, "seeds": [5, 2]},
+                    "seeds": [1, 2],
+                }
+            },
             "rate_search.seeds: 2 is a seed of the pretraining",
         ),
-        ({"pretraining": {"checkpoints": [3, 9]}}, "checkpoints [9] are not before the last step, 9"),
+        (
+            {"pretraining": {"checkpoints": [3, 9]}},
+            "checkpoints [9] are not before the last step, 9",
+        ),
         ({"pretraining": {"checkpoints": [3, 4], "seeds": [1, 2, 2]}}, "given twice: 2"),
         (
-            {"pretraining": {"checkpoints": [3, 4], "finetune_checkpoints": True, "seeds": [*range(9)]},
-             "seeds": [*range(100)]},
+            {
+                "pretraining": {
+                    "checkpoints": [3, 4],
+                    "finetune_checkpoints": True,
+                    "seeds": [*range(9)],
+                },
+                "seeds": [*range(100)],
+            },
             "194,400 cells, but at most 50,000",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_second_arm_seed_or_checkpoint_is_checked_as_the_first_is(changes, message):
     values = PRETRAINED | changes
     values["pretraining"] = PRETRAINED["pretraining"] | changes.get("pretraining", {})
@@ -179,17 +200,32 @@ def test_a_second_arm_seed_or_checkpoint_is_checked_as_the_first_is(changes, mes
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"arms": ["add", {"variant": "none", "pretraining_rate": 1e-3}]}, "arm 'none' has a pretraining_rate, but"),
-        ({"protocol": {"contrasts": [["none", "add"], ["add", "nobody"]]}}, "unknown arm 'nobody' in protocol.contr"),
+        (
+            {"arms": ["add", {"variant": "none", "pretraining_rate": 1e-3}]},
+            "arm 'none' has a pretraining_rate, but",
+        ),
+        (
+            {"protocol": {"contrasts": [["none", "add"], ["add", "nobody"]]}},
+            "unknown arm 'nobody' in protocol.contr",
+        ),
         ({"protocol": {"contrasts": [["none", "add"], ["none", "add"]]}}, "none is given twice"),
         (
-            {"protocol": {"rate": "fixed"}, "tasks": ["cola", "rte"],
-             "finetuning": {"learning_rates": [1e-3], "tasks": {"rte": {"learning_rates": [1e-3, 2e-3]}}}},
+            {
+                "protocol": {"rate": "fixed"},
+                "tasks": ["cola", "rte"],
+                "finetuning": {
+                    "learning_rates": [1e-3],
+                    "tasks": {"rte": {"learning_rates": [1e-3, 2e-3]}},
+                },
+            },
             "fixed needs one learning rate a task; rte has several",
         ),
-        ({"finetuning": {"from_mnli": ["rte", "stsb"]}, "tasks": ["mnli", "rte"]}, "say with mnli_rate which run"),
+        (
+            {"finetuning": {"from_mnli": ["rte", "stsb"]}, "tasks": ["mnli", "rte"]},
+            "say with mnli_rate which run",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_second_name_pair_or_task_is_checked_as_the_first_is(changes, message):
     with pytest.raises(UserError) as caught:
         loaded(**changes)
