@@ -19,6 +19,7 @@ from typer.main import get_command
 
 from glue_bench.board.board import open_board
 from glue_bench.board.compare import open_comparison
+from glue_bench.board.versus import compare_paths
 from glue_bench.cli import app
 from glue_bench.data.diagnostic import read_diagnostic
 from glue_bench.pages.contrasts import asked_page
@@ -27,6 +28,7 @@ from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.page import Page
 from glue_bench.pages.papers import list_page, named_page
 from glue_bench.pages.render import FORMATS, render
+from glue_bench.pages.versus import versus_page
 
 ROOT = Path(__file__).parents[2]
 CONVERTED = ROOT / "results" / "minilm"
@@ -72,6 +74,7 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "planned contrasts": lambda _: asked_page(open_comparison(PLANNED), 1.0, None, None),
     "power": lambda toy: asked_page(open_comparison(toy), None, 1.0, None),
     "papers": lambda _: list_page(),
+    "anyone's runs": lambda _: versus_page(compare_paths([CONVERTED])),
 }
 PAGES |= {name: lambda toy, name=name: named_page(name, toy) for name in PAPERS}
 """Pages by name, made from the results of `toy` or from committed ones."""
@@ -89,6 +92,7 @@ CALLS = {
     "diagnostics": "leaderboard FOLDER --diagnostic LABELS",
     "statistics": "statistics FOLDER --equivalent 1",
     "papers": "table",
+    "anyone's runs": "compare CONVERTED",
 }
 """The words of a command for each verb that has formats, by the page that it prints."""
 
@@ -104,7 +108,7 @@ def test_every_verb_that_has_formats_is_called():
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_verb_prints_its_page_in_the_format_that_it_is_given(toy, text_of, name, format):
-    places = {"FOLDER": toy, "LABELS": labelled_ax(toy)}
+    places = {"FOLDER": toy, "LABELS": labelled_ax(toy), "CONVERTED": CONVERTED}
     words = [places.get(word, word) for word in CALLS[name].split()]
     assert call_verb(*words, "--format", format).strip() == text_of(name, format).strip()
 

@@ -84,7 +84,6 @@ CEILINGS: dict[str, dict[str, float]] = {
     },
     "glue_bench/pages": {
         density.UNFORMATTED: 1,
-        density.LONG_LINES: 13,
     },
     "glue_bench/stats": {
         density.STATEMENT: 14,
