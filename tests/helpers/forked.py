@@ -30,9 +30,9 @@ def work(words: list[str], write: int, environment: Mapping[str, str], output: s
         os.dup2(os.open(output, os.O_WRONLY | os.O_APPEND), stream)
     os.environ.update(environment)
     gc.freeze()  # what is imported already is never looked through again
-    glue_bench.api.experiments.write_page = os.fsync = lambda *_: (
-        None
-    )  # as in the tests' own process
+    # As in the tests' own process.
+    glue_bench.api.experiments.write_page = lambda *_: None
+    os.fsync = lambda _: None
     pretrain.SAVE_SECONDS = 0  # so that kills hit the writing of a state to continue from, too
     writes = [0]
 
@@ -52,9 +52,9 @@ class Driver:
     """A process that calls `glue-bench run` with these words after it."""
 
     def __init__(self, *words: object, write: int = 0, **environment: str) -> None:
-        handle, self.said = tempfile.mkstemp()
+        handle, self.output = tempfile.mkstemp()
         os.close(handle)
-        given = ([*map(str, words)], write, {**os.environ, **environment}, self.said)
+        given = ([*map(str, words)], write, {**os.environ, **environment}, self.output)
         self.process = CONTEXT.Process(target=work, args=given, daemon=True)
         self.process.start()
 
@@ -69,4 +69,4 @@ class Driver:
         status = self.process.exitcode
         self.process.kill()
         self.process.join()
-        return status, Path(self.said).read_text()
+        return status, Path(self.output).read_text()
