@@ -7,9 +7,10 @@ from glue_bench.model.variants.options import check_variant
 
 
 def check_arms(experiment: Experiment) -> None:
-    """Refuse an unknown variant or option of an arm, before a contract is checked or a checkpoint is read.
+    """Refuse an unknown variant or option of an arm.
 
-    The files of plugins are loaded for their names. Raises UserError also for a file that cannot be loaded.
+    This is done before a contract is checked or a checkpoint is read. The files of plugins are
+    loaded for their names. Raises UserError also for a file that cannot be loaded.
     """
     if experiment.plugins:
         from glue_bench.model.plugins import load_file  # slow to import

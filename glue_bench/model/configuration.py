@@ -15,7 +15,7 @@ COUNTS = {
     "max_position_embeddings": (1, 2**17),
     "type_vocab_size": (0, 2**10),
 }
-"""The smallest and the largest that each may be, many times what the largest encoder has."""
+"""The smallest and the largest permitted count, many times what the largest encoder has."""
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("hidden_act", "variant", "origin"), (str, "a text")),
@@ -25,18 +25,20 @@ KINDS: dict[str, tuple[Any, str]] = {
 }
 
 
-# transformers makes this a dataclass that takes any keyword, which the tests' type checks would refuse.
+# transformers makes this a dataclass that takes any keyword, which the tests' type checks would
+# refuse.
 @no_type_check
 class EncoderConfig(PretrainedConfig):
     """Sizes of an encoder, and the variant that feeds it.
 
-    Names are those of `transformers.BertConfig`. `embedding_size` is the width of the tables (0: `hidden_size`;
-    ELECTRA's may be smaller). `max_position_embeddings` counts usable positions, without RoBERTa's reserved rows.
-    `type_vocab_size` 0 means no segment table. `head_act` is the activation of the masked-LM head (None: `hidden_act`).
-    `embedding_norm` says that what enters is normalised, as it is but in some of TUPE's. `norm_first` and `gated` make
-    the blocks of recent encoders: LayerNorm before attention and feed-forward layers, and GeGLU. `origin` is how the
-    weights came to be: pretrained, adapted, grafted or scratch.
-    Raises ValueError for what no encoder can have, or what this encoder does not compute.
+    Names are those of `transformers.BertConfig`. `embedding_size` is the width of the tables (0:
+    `hidden_size`; ELECTRA's may be smaller). `max_position_embeddings` counts usable positions,
+    without RoBERTa's reserved rows. `type_vocab_size` 0 means no segment table. `head_act` is the
+    activation of the masked-LM head (None: `hidden_act`). `embedding_norm` says that what enters is
+    normalised, as it is but in some of TUPE's. `norm_first` and `gated` make the blocks of recent
+    encoders: LayerNorm before attention and feed-forward layers, and GeGLU. `origin` is how the
+    weights came to be: pretrained, adapted, grafted or scratch. Raises ValueError for what no
+    encoder can have, or what this encoder does not compute.
     """
 
     model_type = "glue_bench"
@@ -72,18 +74,21 @@ class EncoderConfig(PretrainedConfig):
         super().__post_init__(**kwargs)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """The settings that no encoder can have, and what each must be."""
-        for key, (least, most) in COUNTS.items():
-            if type(getattr(self, key)) is not int or not least <= getattr(self, key) <= most:
-                yield key, f"a whole number from {least} to {most}"
-        for key, (kind, what) in KINDS.items():
+        """Yield the settings that no encoder can have, and what they must be."""
+        for key, (low, high) in COUNTS.items():
+            value = getattr(self, key)
+            if type(value) is not int or not low <= value <= high:
+                yield key, f"a whole number from {low} to {high}"
+        for key, (kind, description) in KINDS.items():
             if not isinstance(getattr(self, key), kind):
-                yield key, what
+                yield key, description
         for key in (*RATES, "initializer_range", "layer_norm_eps"):
-            value, is_rate = getattr(self, key), key in RATES
+            value = getattr(self, key)
             if value is None and key == "classifier_dropout":
                 continue
-            if type(value) not in (int, float) or not 0 <= value <= 1 or (is_rate and value == 1):
+            is_rate = key in RATES
+            is_number = type(value) in (int, float)
+            if not is_number or not 0 <= value <= 1 or (is_rate and value == 1):
                 yield key, "at least 0 and below 1" if is_rate else "from 0 to 1"
         if self.tie_word_embeddings is not True:
             yield "tie_word_embeddings", "true, as the decoder is the token table"

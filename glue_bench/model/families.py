@@ -1,8 +1,9 @@
 """Other libraries' weight names and settings, translated into ours: one table a family.
 
-Names are those of transformers' BERT, RoBERTa, ELECTRA and DistilBERT (XLM-RoBERTa and CamemBERT are RoBERTa), and of
-the official TUPE (guolinke/TUPE at 4c64ff7, built on fairseq). A pair is the checkpoint's name and ours, up to the
-final `weight` or `bias`; # is a block's number. Query, key and value are stacked into `qkv` afterwards.
+Names are those of transformers' BERT, RoBERTa, ELECTRA and DistilBERT (XLM-RoBERTa and CamemBERT
+are RoBERTa), and of the official TUPE (guolinke/TUPE at 4c64ff7, built on fairseq). A pair is the
+checkpoint's name and ours, up to the final `weight` or `bias`; # is a block's number. Query, key
+and value are stacked into `qkv` afterwards.
 """
 
 import re
@@ -17,12 +18,9 @@ from glue_bench.model.configuration import EncoderConfig
 
 Pairs = tuple[tuple[str, str], ...]
 
-HEAD = (
-    "dense.",
-    "head_norm.",
-    "decoder.bias",
-)  # of a masked-LM head: the decoder's weight is the token table
-TABLES: Pairs = (
+HEAD = ("dense.", "head_norm.", "decoder.bias")
+"""Our names of a masked-LM head. The decoder's weight is the token table."""
+TABLE_PAIRS: Pairs = (
     ("embeddings.word_embeddings.", "variant.words."),
     ("embeddings.position_embeddings.", "variant.positions."),
     ("embeddings.token_type_embeddings.", "variant.segments."),
@@ -39,20 +37,38 @@ BERT_BLOCKS: Pairs = (
     ("encoder.layer.#.output.dense.", "blocks.#.down."),
     ("encoder.layer.#.output.LayerNorm.", "blocks.#.norm."),
 )
-_SAME = """vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act classifier_dropout
-    hidden_dropout_prob attention_probs_dropout_prob max_position_embeddings type_vocab_size initializer_range
-    layer_norm_eps pad_token_id"""
-BERT_SETTINGS = {name: name for name in _SAME.split()}
+_SAME_NAMES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "classifier_dropout",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+    "layer_norm_eps",
+    "pad_token_id",
+)
+BERT_SETTINGS = {name: name for name in _SAME_NAMES}
+"""Our names of settings, and BERT's, which are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """How one family of checkpoints is read.
 
-    `prefix` is what a model with a head puts before the encoder's names; `head` are the checkpoint's names of HEAD.
-    `settings` maps our configuration names to theirs, `fixed` gives values that theirs do not have. Where
-    `counts_from_padding` is true, positions are counted from pad_token_id + 1 (fairseq's make_positions), and the rows
-    of the position table before that are never used.
+    Attributes:
+        prefix: What a model with a head puts before the encoder's names.
+        encoder: Pairs of names of the encoder.
+        head: The checkpoint's names of HEAD.
+        settings: Our names of settings, and the checkpoint's.
+        fixed: Values of settings that the checkpoint does not have.
+        counts_from_padding: Whether positions are counted from pad_token_id + 1 (fairseq's
+            make_positions). The rows of the position table before that are never used.
     """
 
     prefix: str
@@ -62,56 +78,77 @@ class Family:
     fixed: Mapping[str, Any]
     counts_from_padding: bool = False
 
-    def configure(self, theirs: Mapping[str, Any]) -> EncoderConfig:
-        """Our configuration of their settings; raises ValueError as `EncoderConfig` does."""
-        settings = {ours: theirs[name] for ours, name in self.settings.items() if name in theirs}
+    def configure(self, their_settings: Mapping[str, Any]) -> EncoderConfig:
+        """Return our configuration of their settings; raises ValueError as `EncoderConfig` does."""
+        settings: dict[str, Any] = {"variant": "add", "origin": "pretrained"}
+        for our_name, their_name in self.settings.items():
+            if their_name in their_settings:
+                settings[our_name] = their_settings[their_name]
         if self.counts_from_padding:
             if settings["pad_token_id"] is None:
                 raise ValueError("it has no pad_token_id, from which positions are counted")
             settings["max_position_embeddings"] -= settings["pad_token_id"] + 1
-        return EncoderConfig(
-            **{"variant": "add", "origin": "pretrained"} | settings | dict(self.fixed)
-        )
+        settings.update(self.fixed)
+        return EncoderConfig(**settings)
 
     def translate(
         self, raw: Mapping[str, Tensor], padding_id: int | None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Weights of EncoderModel and of EncoderForMaskedLM's head, in float32; names without a pair are left out."""
-        weights = {ours: raw[name].float() for ours, name in self.rename(raw).items()}
-        head = {name: weights.pop(name) for name in [*weights] if name.startswith(HEAD)}
-        for name in [name for name in weights if ".attention.query." in name]:
-            parts = [
-                weights.pop(name.replace(".query.", f".{part}."), None)
-                for part in ("query", "key", "value")
-            ]
-            whole = [part for part in parts if part is not None]
-            if len(whole) == 3 and len({part.shape[1:] for part in whole}) == 1:
-                weights[name.replace(".query.", ".qkv.")] = torch.cat(whole)
+        """Return weights of EncoderModel and of EncoderForMaskedLM's head, in float32.
+
+        Names without a pair are left out.
+        """
+        weights: dict[str, Tensor] = {}
+        head: dict[str, Tensor] = {}
+        for our_name, their_name in self.rename(raw).items():
+            part = head if our_name.startswith(HEAD) else weights
+            part[our_name] = raw[their_name].float()
+        _stack_projections(weights)
         positions = weights.get("variant.positions.weight")
         if self.counts_from_padding and padding_id is not None and positions is not None:
             weights["variant.positions.weight"] = positions[padding_id + 1 :].clone()
         return weights, head
 
     def rename(self, names: Iterable[str]) -> dict[str, str]:
-        """Our name -> the checkpoint's name, for every name that has a pair."""
-        pairs: dict[str, str] = {}
+        """Return our name -> the checkpoint's name, for every name that has a pair."""
+        pairs = (*self.encoder, *zip(self.head, HEAD, strict=True))
+        their_names: dict[str, str] = {}
         for name in names:
             # Checkpoints converted from TensorFlow (bert-base-uncased) say gamma and beta.
-            bare = name.removeprefix(self.prefix).replace("LayerNorm.gamma", "LayerNorm.weight")
-            bare = bare.replace("LayerNorm.beta", "LayerNorm.bias")
-            for theirs, ours in (*self.encoder, *zip(self.head, HEAD, strict=True)):
-                pattern = re.escape(theirs).replace(r"\#", r"(?P<block>\d+)")
-                if match := re.fullmatch(f"{pattern}(?P<ending>weight|bias)?", bare):
+            bare_name = name.removeprefix(self.prefix)
+            bare_name = bare_name.replace("LayerNorm.gamma", "LayerNorm.weight")
+            bare_name = bare_name.replace("LayerNorm.beta", "LayerNorm.bias")
+            for their_part, our_part in pairs:
+                pattern = re.escape(their_part).replace(r"\#", r"(?P<block>\d+)")
+                match = re.fullmatch(f"{pattern}(?P<ending>weight|bias)?", bare_name)
+                if match:
                     block = match.groupdict().get("block", "")
-                    pairs[ours.replace("#", block) + (match["ending"] or "")] = name
+                    ending = match["ending"] or ""
+                    our_name = our_part.replace("#", block) + ending
+                    their_names[our_name] = name
                     break
-        return pairs
+        return their_names
+
+
+def _stack_projections(weights: dict[str, Tensor]) -> None:
+    """Stack queries, keys and values into one projection; what does not fit together is dropped."""
+    query_names = [name for name in weights if ".attention.query." in name]
+    for name in query_names:
+        parts: list[Tensor] = []
+        for side in ("query", "key", "value"):
+            part = weights.pop(name.replace(".query.", f".{side}."), None)
+            if part is not None:
+                parts.append(part)
+        widths = {part.shape[1:] for part in parts}
+        if len(parts) == 3 and len(widths) == 1:
+            weights[name.replace(".query.", ".qkv.")] = torch.cat(parts)
 
 
 ROBERTA = Family(
     prefix="roberta.",
-    # Released RoBERTa files carry a pooler that no objective trained; like transformers, start afresh.
-    encoder=(*TABLES, *BERT_BLOCKS),
+    # Released RoBERTa files carry a pooler that no objective trained; like transformers, start
+    # afresh.
+    encoder=(*TABLE_PAIRS, *BERT_BLOCKS),
     head=("lm_head.dense.", "lm_head.layer_norm.", "lm_head.bias"),
     settings=BERT_SETTINGS,
     fixed={"head_act": "gelu"},
@@ -120,7 +157,7 @@ ROBERTA = Family(
 FAMILIES: dict[str, Family] = {
     "bert": Family(
         prefix="bert.",
-        encoder=(*TABLES, *BERT_BLOCKS, ("pooler.dense.", "pooler.dense.")),
+        encoder=(*TABLE_PAIRS, *BERT_BLOCKS, ("pooler.dense.", "pooler.dense.")),
         head=(
             "cls.predictions.transform.dense.",
             "cls.predictions.transform.LayerNorm.",
@@ -134,7 +171,7 @@ FAMILIES: dict[str, Family] = {
     "camembert": ROBERTA,
     "electra": Family(
         prefix="electra.",
-        encoder=(*TABLES, *BERT_BLOCKS, ("embeddings_project.", "project.")),
+        encoder=(*TABLE_PAIRS, *BERT_BLOCKS, ("embeddings_project.", "project.")),
         head=(
             "generator_predictions.dense.",
             "generator_predictions.LayerNorm.",
@@ -146,7 +183,7 @@ FAMILIES: dict[str, Family] = {
     "distilbert": Family(
         prefix="distilbert.",
         encoder=(
-            *TABLES,
+            *TABLE_PAIRS,
             ("transformer.layer.#.attention.q_lin.", "blocks.#.attention.query."),
             ("transformer.layer.#.attention.k_lin.", "blocks.#.attention.key."),
             ("transformer.layer.#.attention.v_lin.", "blocks.#.attention.value."),
@@ -158,16 +195,18 @@ FAMILIES: dict[str, Family] = {
         ),
         head=("vocab_transform.", "vocab_layer_norm.", "vocab_projector.bias"),
         settings={
-            **{
-                name: name
-                for name in BERT_SETTINGS
-                if name not in ("type_vocab_size", "layer_norm_eps")
-            },
+            "vocab_size": "vocab_size",
+            "hidden_size": "hidden_size",
+            "num_hidden_layers": "num_hidden_layers",
+            "num_attention_heads": "num_attention_heads",
             "intermediate_size": "hidden_dim",
             "hidden_act": "activation",
+            "classifier_dropout": "seq_classif_dropout",
             "hidden_dropout_prob": "dropout",
             "attention_probs_dropout_prob": "attention_dropout",
-            "classifier_dropout": "seq_classif_dropout",
+            "max_position_embeddings": "max_position_embeddings",
+            "initializer_range": "initializer_range",
+            "pad_token_id": "pad_token_id",
         },
         fixed={"type_vocab_size": 0, "layer_norm_eps": 1e-12},
     ),

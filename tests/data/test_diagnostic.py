@@ -16,16 +16,18 @@ ROWS = [
 PLAIN = "\n".join(
     ["index\tsentence1\tsentence2", *("\t".join(["0", *row.split("\t")[5:7]]) for row in ROWS)]
 )
-SHOWN = {
-    **{
-        ("", ""): [0, 1, 2, 3],
-        ("Lexical Semantics", ""): [0, 2],
-        ("Lexical Semantics", "Lexical entailment"): [0, 2],
-    },
+PHENOMENA = {
+    ("", ""): [0, 1, 2, 3],
+    ("Lexical Semantics", ""): [0, 2],
+    ("Lexical Semantics", "Lexical entailment"): [0, 2],
     ("Lexical Semantics", "Morphological negation"): [0],
-    **{("Predicate-Argument Structure", each): [1] for each in ("", "Core args")},
-    **{("Logic", ""): [0, 1], ("Logic", "Conjunction"): [1], ("Logic", "Negation"): [0, 1]},
-    **{("Knowledge", each): [2] for each in ("", "Common sense")},
+    ("Predicate-Argument Structure", ""): [1],
+    ("Predicate-Argument Structure", "Core args"): [1],
+    ("Logic", ""): [0, 1],
+    ("Logic", "Conjunction"): [1],
+    ("Logic", "Negation"): [0, 1],
+    ("Knowledge", ""): [2],
+    ("Knowledge", "Common sense"): [2],
 }
 
 
@@ -37,11 +39,15 @@ def full(*rows: str) -> str:
 def test_rows_labels_and_phenomena(place, write):
     above = place.split("/")[0] or "AX"
     folder = write({f"{above}/diagnostic-full.tsv": full(*ROWS), f"{above}/diagnostic.tsv": PLAIN})
-    found = read_diagnostic(folder / place)
-    assert found.digest == open_source(str(folder)).load("ax").digest  # of the data without labels
-    assert found.pairs["label"].tolist() == [2, 0, 1, 1]
-    assert found.pairs["text_a"].tolist()[1] == 'He said "no'
-    assert {place: mask.nonzero()[0].tolist() for place, mask in found.phenomena.items()} == SHOWN
+    diagnostic = read_diagnostic(folder / place)
+    unlabelled_data = open_source(str(folder)).load("ax")
+    assert diagnostic.digest == unlabelled_data.digest
+    assert diagnostic.pairs["label"].tolist() == [2, 0, 1, 1]
+    assert diagnostic.pairs["text_a"].tolist()[1] == 'He said "no'
+    rows_by_phenomenon = {}
+    for phenomenon, mask in diagnostic.phenomena.items():
+        rows_by_phenomenon[phenomenon] = mask.nonzero()[0].tolist()
+    assert rows_by_phenomenon == PHENOMENA
 
 
 BAD = {
@@ -62,26 +68,24 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_wrong_file_is_refused(write, case):
     content, error = BAD[case]
+    files = {"AX/diagnostic-full.tsv": content} if content else {"RTE/train.tsv": ""}
+    folder = write(files)
     with pytest.raises(UserError, match=error):
-        read_diagnostic(
-            write({"AX/diagnostic-full.tsv": content} if content else {"RTE/train.tsv": ""})
-        )
+        read_diagnostic(folder)
 
 
 def test_the_order_is_known_of_equal_sentences_or_by_the_file_beside(write):
-    found = read_diagnostic(write({"AX/diagnostic-full.tsv": full(*ROWS)}))
-    assert (check_same_sentences(found, found.digest), check_same_sentences(found, "other")) == (
-        True,
-        False,
-    )
-    folder = write({"AX/diagnostic-full.tsv": full(*ROWS).replace("A dog ran.", " A dog  ran. ")})
-    predicted, blanks = (
-        open_source(str(write({"AX/diagnostic.tsv": PLAIN}))).load("ax").digest,
-        read_diagnostic(folder),
-    )
-    assert blanks.digest != predicted
-    assert check_same_sentences(blanks, predicted)
-    assert check_same_sentences(blanks, None)
+    diagnostic = read_diagnostic(write({"AX/diagnostic-full.tsv": full(*ROWS)}))
+    assert check_same_sentences(diagnostic, diagnostic.digest)
+    assert not check_same_sentences(diagnostic, "other")
+    with_blanks = full(*ROWS).replace("A dog ran.", " A dog  ran. ")
+    folder = write({"AX/diagnostic-full.tsv": with_blanks})
+    plain_folder = write({"AX/diagnostic.tsv": PLAIN})
+    predicted_digest = open_source(str(plain_folder)).load("ax").digest
+    diagnostic = read_diagnostic(folder)
+    assert diagnostic.digest != predicted_digest
+    assert check_same_sentences(diagnostic, predicted_digest)
+    assert check_same_sentences(diagnostic, None)
 
 
 @pytest.mark.parametrize(

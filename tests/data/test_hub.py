@@ -40,10 +40,8 @@ def clone(
     folder: Path, task: str = "rte", split: str = "train", names: tuple[str, ...] = (), **data
 ) -> Path:
     """Write one split as the dataset repository does; `names` go into the file's own ClassLabel."""
-    path, dataset = (
-        folder / task / f"{split}-00000-of-00001.parquet",
-        datasets.Dataset.from_dict(data),
-    )
+    path = folder / task / f"{split}-00000-of-00001.parquet"
+    dataset = datasets.Dataset.from_dict(data)
     dataset = (
         dataset.cast_column("label", datasets.ClassLabel(names=list(names))) if names else dataset
     )
@@ -73,10 +71,11 @@ def test_clone_and_tsv_of_equal_content_have_equal_digests(tmp_path, write):
     classic = write(files)
     assert (open_source(str(copy)).kind, open_source(str(copy)).tasks()) == ("hub", ["stsb", "rte"])
     for task in ("rte", "stsb"):
-        ours, theirs = load(copy, task), load(classic, task)
-        assert ours.digest == theirs.digest
-        for split, frame in theirs.splits.items():
-            pd.testing.assert_frame_equal(ours.splits[split], frame, check_exact=True)
+        from_parquet = load(copy, task)
+        from_tsv = load(classic, task)
+        assert from_parquet.digest == from_tsv.digest
+        for split, frame in from_tsv.splits.items():
+            pd.testing.assert_frame_equal(from_parquet.splits[split], frame, check_exact=True)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def test_each_task_has_its_metrics():
-    references, predictions = [1, 1, 1, 0, 0], [1, 1, 0, 1, 0]  # tp 2, fp 1, fn 1, tn 1
+    references = [1, 1, 1, 0, 0]
+    predictions = [1, 1, 0, 1, 0]  # tp 2, fp 1, fn 1, tn 1
     assert score("mrpc", predictions, references) == {
         "accuracy": pytest.approx(0.6),
         "f1": pytest.approx(2 / 3),
@@ -31,12 +32,13 @@ def test_metrics_of_classes_are_those_of_scikit_learn(classes, share):
     random = np.random.default_rng(classes)
     expected, guessed = random.integers(0, classes, (2, 300))
     predicted = np.where(random.random(300) < share, expected, guessed)
-    assert METRICS["accuracy"](expected, predicted) == accuracy_score(expected, predicted)
-    assert METRICS["matthews_correlation"](expected, predicted) == matthews_corrcoef(
-        expected, predicted
-    )
+    accuracy = METRICS["accuracy"]
+    matthews = METRICS["matthews_correlation"]
+    assert accuracy(expected, predicted) == accuracy_score(expected, predicted)
+    assert matthews(expected, predicted) == matthews_corrcoef(expected, predicted)
     if classes == 2:
-        assert METRICS["f1"](expected, predicted) == f1_score(expected, predicted)
+        f1 = METRICS["f1"]
+        assert f1(expected, predicted) == f1_score(expected, predicted)
 
 
 def test_correlations_equal_scipy():
@@ -53,10 +55,13 @@ def test_correlations_equal_scipy():
 @given(st.lists(st.tuples(FINITE, st.floats(0, 5)), min_size=1, max_size=20), FINITE)
 def test_correlations_are_never_nan_and_those_with_a_constant_are_zero(pairs, constant):
     predictions, references = zip(*pairs, strict=True)
-    assert max(np.abs([*score("stsb", predictions, references).values()])) <= 1 + 1e-9
+    values = list(score("stsb", predictions, references).values())
+    assert max(np.abs(values)) <= 1 + 1e-9
+    zeros = {"pearson": 0.0, "spearmanr": 0.0}
     flat = [constant] * len(pairs)
-    for one in ((flat, references), *(((predictions, flat),) if constant != -1 else ())):
-        assert score("stsb", *one) == {"pearson": 0.0, "spearmanr": 0.0}
+    assert score("stsb", flat, references) == zeros
+    if constant != -1:  # which stands for a label that is not public
+        assert score("stsb", predictions, flat) == zeros
 
 
 @pytest.mark.parametrize(
@@ -66,17 +71,16 @@ def test_correlations_are_never_nan_and_those_with_a_constant_are_zero(pairs, co
         ("sst2", [], [], r"shape \(0,\)"),
         ("sst2", [0, 2], [0, 1], r"predictions hold 2 at row 1; expected class ids from 0 to 1"),
         ("stsb", [0.5, 1.0], [-1.0, -1.0], "not public"),
-        *(
-            ("stsb", [1.0, bad], [1.0, 2.0], "predictions are not finite, first at row 1")
-            for bad in (np.nan, np.inf)
-        ),
+        ("stsb", [1.0, np.nan], [1.0, 2.0], "predictions are not finite, first at row 1"),
+        ("stsb", [1.0, np.inf], [1.0, 2.0], "predictions are not finite, first at row 1"),
         ("mnli", np.zeros((2, 2)), [0, 1], r"shape \(2, 2\); expected \(n, 3\)"),
         ("sst2", np.array([[0.0, -np.inf]]), [0], "logits are not finite"),
     ],
 )
 def test_impossible_inputs_are_refused(task, predictions, references, error):
+    compute = score if np.ndim(predictions) == 1 else score_logits
     with pytest.raises(ValueError, match=error):
-        (score if np.ndim(predictions) == 1 else score_logits)(task, predictions, references)
+        compute(task, predictions, references)
     with pytest.raises(UserError, match="did you mean 'cola'"):
         score("colla", [0], [0])
 
@@ -89,31 +93,35 @@ def test_logits_become_predictions():
     assert decide("stsb", column).tolist() == decide("stsb", column[:, 0]).tolist() == [1.0, 2.5]
 
 
-def test_a_run_has_collapsed_where_every_row_gets_one_prediction():
-    collapsed = {
-        "sst2": [[[0, 1], [0.2, 0.3]]],
-        "stsb": [[[2.5], [2.500001]], [[20000.0], [20000.01]]],
-    }
-    others = {"sst2": [[[0, 1], [0.4, 0.3]], [[0, 1]]], "stsb": [[[2.5], [2.51]], np.zeros((0, 1))]}
-    assert all(
-        is_collapsed(task, np.array(each)) for task, some in collapsed.items() for each in some
-    )
-    assert not any(
-        is_collapsed(task, np.array(each)) for task, some in others.items() for each in some
-    )
+@pytest.mark.parametrize(
+    ("task", "logits", "expected"),
+    [
+        ("sst2", [[0, 1], [0.2, 0.3]], True),
+        ("sst2", [[0, 1], [0.4, 0.3]], False),
+        ("sst2", [[0, 1]], False),
+        ("stsb", [[2.5], [2.500001]], True),
+        ("stsb", [[20000.0], [20000.01]], True),
+        ("stsb", [[2.5], [2.51]], False),
+        ("stsb", np.zeros((0, 1)), False),
+    ],
+)
+def test_a_run_has_collapsed_where_every_row_gets_one_prediction(task, logits, expected):
+    assert is_collapsed(task, np.array(logits)) == expected
 
 
 @pytest.mark.parametrize("task", ["mrpc", "stsb", "ax"])
 def test_metric_equals_score(task, tmp_path):
     from glue_bench.data.glue_metric import GlueMetric
 
-    random, classes = np.random.default_rng(1), TASKS[task].num_labels
-    scores = random.uniform(0, 5, (2, 30)).astype(np.float32)
-    pair = scores if TASKS[task].is_regression else random.integers(0, classes, (2, 30))
+    random = np.random.default_rng(1)
+    if TASKS[task].is_regression:
+        predictions, references = random.uniform(0, 5, (2, 30)).astype(np.float32)
+    else:
+        predictions, references = random.integers(0, TASKS[task].num_labels, (2, 30))
     metric = GlueMetric(task, cache_dir=str(tmp_path))
-    for some in (slice(10), slice(10, None)):
-        metric.add_batch(predictions=pair[0][some], references=pair[1][some])
-    assert metric.compute() == pytest.approx(score(task, *pair))
+    metric.add_batch(predictions=predictions[:10], references=references[:10])
+    metric.add_batch(predictions=predictions[10:], references=references[10:])
+    assert metric.compute() == pytest.approx(score(task, predictions, references))
 
 
 @pytest.mark.parametrize("absent", [0, 1, 2])
@@ -121,24 +129,24 @@ def test_metric_equals_score(task, tmp_path):
 def test_metrics_of_three_classes_of_which_one_is_absent_are_those_of_scikit_learn(absent, side):
     random = np.random.default_rng(absent)
     expected, predicted = random.integers(0, 3, (2, 40))
-    other = (absent + 1) % 3
+    next_class = (absent + 1) % 3
     if side != "predictions":
-        expected = np.where(expected == absent, other, expected)
+        expected = np.where(expected == absent, next_class, expected)
     if side != "references":
-        predicted = np.where(predicted == absent, other, predicted)
-    assert score("ax", predicted, expected)["matthews_correlation"] == matthews_corrcoef(
-        expected, predicted
-    )
+        predicted = np.where(predicted == absent, next_class, predicted)
+    correlation = score("ax", predicted, expected)["matthews_correlation"]
+    assert correlation == matthews_corrcoef(expected, predicted)
     assert score("mnli", predicted, expected)["accuracy"] == accuracy_score(expected, predicted)
 
 
 @pytest.mark.parametrize("absent", [0, 1])
 def test_metrics_of_two_classes_of_which_one_is_absent_are_those_of_scikit_learn(absent):
-    constant, mixed = np.full(9, 1 - absent), np.array([0, 1, 1, 0, 1, 0, 0, 1, 1])
+    constant = np.full(9, 1 - absent)
+    mixed = np.array([0, 1, 1, 0, 1, 0, 0, 1, 1])
     for expected, predicted in ((constant, mixed), (mixed, constant), (constant, constant)):
-        found = score("mrpc", predicted, expected)
-        assert found["accuracy"] == accuracy_score(expected, predicted)
-        assert found["f1"] == f1_score(expected, predicted, zero_division=0.0)
+        values = score("mrpc", predicted, expected)
+        assert values["accuracy"] == accuracy_score(expected, predicted)
+        assert values["f1"] == f1_score(expected, predicted, zero_division=0.0)
 
 
 def test_ties_have_the_mean_of_their_ranks_as_in_scipy():

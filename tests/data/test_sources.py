@@ -12,18 +12,16 @@ from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
 from glue_bench.errors import UserError
 
 SIZES = {
-    **{
-        "cola": (8551, 1043, 1063),
-        "sst2": (67349, 872, 1821),
-        "mrpc": (3668, 408, 1725),
-        "stsb": (5749, 1500, 1379),
-    },
-    **{
-        "qqp": (363846, 40430, 390965),
-        "mnli": (392702, 9815, 9832, 9796, 9847),
-        "qnli": (104743, 5463, 5463),
-    },
-    **{"rte": (2490, 277, 3000), "wnli": (635, 71, 146), "ax": (1104,)},
+    "cola": (8551, 1043, 1063),
+    "sst2": (67349, 872, 1821),
+    "mrpc": (3668, 408, 1725),
+    "stsb": (5749, 1500, 1379),
+    "qqp": (363846, 40430, 390965),
+    "mnli": (392702, 9815, 9832, 9796, 9847),
+    "qnli": (104743, 5463, 5463),
+    "rte": (2490, 277, 3000),
+    "wnli": (635, 71, 146),
+    "ax": (1104,),
 }
 PAIR = "sentence1\tsentence2"
 SMALL = {
@@ -34,9 +32,10 @@ SMALL = {
 
 def test_tasks_have_the_official_sizes_and_columns_keep_mnli_apart():
     """As in the table of the GLUE paper and on the dataset card."""
-    assert {
-        name: tuple(split.rows for split in task.splits.values()) for name, task in TASKS.items()
-    } == SIZES
+    sizes = {}
+    for name, task in TASKS.items():
+        sizes[name] = tuple(split.rows for split in task.splits.values())
+    assert sizes == SIZES
     assert tuple(SIZES)[:-1] == TRAINABLE
     assert list(COLUMNS) == [
         "cola",
@@ -72,63 +71,73 @@ def test_unknown_source(name, tmp_path):
 
 
 def test_kinds_revisions_and_tasks_that_are_not_there(write):
-    folder, *others = (open_source(name) for name in (str(write(SMALL)), "hub", "demo"))
-    assert (folder.kind, folder.revision, folder.tasks()) == ("tsv", None, ["rte"])
-    assert [(each.kind, each.revision) for each in others] == [("hub", hub.PINNED), ("demo", None)]
-    assert all(each.tasks() == list(TASKS) for each in others)
-    for source in (folder, *others):
+    folder_source = open_source(str(write(SMALL)))
+    hub_source = open_source("hub")
+    demo_source = open_source("demo")
+    assert (folder_source.kind, folder_source.revision) == ("tsv", None)
+    assert (hub_source.kind, hub_source.revision) == ("hub", hub.PINNED)
+    assert (demo_source.kind, demo_source.revision) == ("demo", None)
+    assert folder_source.tasks() == ["rte"]
+    assert hub_source.tasks() == demo_source.tasks() == list(TASKS)
+    for source in (folder_source, hub_source, demo_source):
         with pytest.raises(UserError, match="unknown task 'mnl'; did you mean 'mnli'"):
             source.load("mnl")
     with pytest.raises(
         UserError, match=r"no MRPC data in .*; looked for MRPC/train\.tsv .* and its"
     ):
-        folder.load("mrpc")
+        folder_source.load("mrpc")
 
 
 def test_describe(write):
-    sizes = {"train": 635, "dev": 71}
-    files = {
-        f"WNLI/{name}.tsv": f"{PAIR}\tlabel\n" + "a\tb\t0\n" * rows for name, rows in sizes.items()
-    }
-    files |= {
+    files = SMALL | {
+        "WNLI/train.tsv": f"{PAIR}\tlabel\n" + "a\tb\t0\n" * 635,
+        "WNLI/dev.tsv": f"{PAIR}\tlabel\n" + "a\tb\t0\n" * 71,
         "WNLI/test.tsv": f"{PAIR}\n" + "a\tb\n" * 146,
         "STS-B/dev.tsv": f"{PAIR}\tscore\na\tb\t0.0\nc\td\t5.0\n",
+        "QQP/dev.tsv": "question1\tquestion2\tis_duplicate\na\tb\t1\nc\n",
     }
-    files["QQP/dev.tsv"] = "question1\tquestion2\tis_duplicate\na\tb\t1\nc\n"
-    table = describe(open_source(str(write({**SMALL, **files}))))
+    table = describe(open_source(str(write(files))))
     assert list(table.columns) == DESCRIPTION
-    of = dict(list(table.groupby("task")))
-    assert of["rte"][["rows", "official_rows", "status", "labels"]].to_numpy().tolist() == [
+    tables = dict(list(table.groupby("task")))
+    rte = tables["rte"]
+    assert rte[["rows", "official_rows", "status", "labels"]].to_numpy().tolist() == [
         [2, 2490, "partial", "entailment 50% / not_entailment 50%"],
         [0, 277, "partial", ""],
         [1, 3000, "partial", "unlabelled"],
     ]
-    assert of["rte"]["digest"].map(len).tolist() == [12, 0, 12]
-    assert "0.0-5.0 mean 2.5" in of["stsb"]["labels"].tolist()
-    assert of["mnli"][["rows", "status", "split"]].to_numpy().tolist() == [[0, "missing", ""]]
-    assert of["qqp"]["skipped"].tolist() == [0, 1, 0]
-    assert of["wnli"]["status"].tolist() == ["not the official rows"] * 3
-    assert of["wnli"]["difference"].tolist() == ["other rows"] * 3
+    assert rte["digest"].map(len).tolist() == [12, 0, 12]
+    assert "0.0-5.0 mean 2.5" in tables["stsb"]["labels"].tolist()
+    mnli = tables["mnli"][["rows", "status", "split"]]
+    assert mnli.to_numpy().tolist() == [[0, "missing", ""]]
+    assert tables["qqp"]["skipped"].tolist() == [0, 1, 0]
+    assert tables["wnli"]["status"].tolist() == ["not the official rows"] * 3
+    assert tables["wnli"]["difference"].tolist() == ["other rows"] * 3
+
+
+def rows_of(data: TaskData, split: str) -> list[tuple]:
+    """Return the rows of a split as tuples."""
+    return list(data.splits[split].itertuples(index=False, name=None))
 
 
 def test_fewer_rows_are_among_more_in_their_order_and_tests_stay_whole():
     data = TaskData("rte", "tsv", generate("rte"))
-    some, more, part = limited(data, 5), limited(data, 9), limited(data, 5, train_alone=True)
+    five = limited(data, 5)
+    nine = limited(data, 9)
+    five_of_train = limited(data, 5, train_alone=True)
     for name in ("train", "validation"):
-        few, many, every = (
-            [*each.splits[name].itertuples(index=False, name=None)] for each in (some, more, data)
-        )
-        assert (len(few), len(many), set(few) - set(many)) == (5, 9, set())
-        assert few == [row for row in every if row in few]
-    assert some.splits["test"] is data.splits["test"]
-    assert part.splits["train"].equals(some.splits["train"])
-    assert part.splits["validation"] is data.splits["validation"]
-    assert [each.source for each in (some, part)] == [
-        "tsv, limited to 5 rows",
-        "tsv, limited to 5 rows of train",
-    ]
-    assert len({each.digest for each in (data, some, more, part)}) == 4
-    assert some.partial
+        five_rows = rows_of(five, name)
+        nine_rows = rows_of(nine, name)
+        assert len(five_rows) == 5
+        assert len(nine_rows) == 9
+        assert set(five_rows) < set(nine_rows)
+        assert five_rows == [row for row in rows_of(data, name) if row in five_rows]
+    assert five.splits["test"] is data.splits["test"]
+    assert five_of_train.splits["train"].equals(five.splits["train"])
+    assert five_of_train.splits["validation"] is data.splits["validation"]
+    assert five.source == "tsv, limited to 5 rows"
+    assert five_of_train.source == "tsv, limited to 5 rows of train"
+    assert len({data.digest, five.digest, nine.digest, five_of_train.digest}) == 4
+    assert five.partial
     assert limited(data, 10_000) is data
 
 
@@ -166,35 +175,36 @@ READERS = {
 
 @pytest.mark.parametrize("task", TRAINABLE)
 def test_labels_follow_from_the_text(task):
-    for frame in (frame for split, frame in generate(task).items() if not split.startswith("test")):
-        second = frame["text_b"] if "text_b" in frame else [None] * len(frame)
-        read = [READERS[task](a, b) for a, b in zip(frame["text_a"], second, strict=True)]
-        assert [float(label) for label in read] == frame["label"].tolist()
+    read = READERS[task]
+    for split, frame in generate(task).items():
+        if split.startswith("test"):
+            continue
+        second_texts = frame["text_b"] if "text_b" in frame else [None] * len(frame)
+        pairs = zip(frame["text_a"], second_texts, strict=True)
+        labels = [float(read(first, second)) for first, second in pairs]
+        assert labels == frame["label"].tolist()
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_splits_are_those_of_the_task_and_never_repeat_a_text(task):
     frames = generate(task)
     assert list(frames) == list(TASKS[task].splits)
-    texts = [
-        tuple(row) for frame in frames.values() for row in frame.filter(like="text").to_numpy()
-    ]
+    texts = []
+    for name, frame in frames.items():
+        texts += [tuple(row) for row in frame.filter(like="text").to_numpy()]
+        if name.startswith("test"):
+            assert (frame["label"] == -1).all()
     assert len(set(texts)) == len(texts)
-    assert all(
-        (frame["label"] == -1).all() for name, frame in frames.items() if name.startswith("test")
-    )
 
 
 def official(task: str, **changes: int) -> TaskData:
     """Data with as many rows as the official one has, but for the splits in `changes`."""
     sizes = {name: split.rows for name, split in TASKS[task].splits.items()} | changes
-    frames = {
-        name: pd.DataFrame({"text_a": "a", "label": np.zeros(rows, int)})
-        for name, rows in sizes.items()
-    }
-    return TaskData(
-        task, "tsv", frames, revision="a" * 40
-    )  # rows of a revision of the hub are not compared
+    frames = {}
+    for name, rows in sizes.items():
+        frames[name] = pd.DataFrame({"text_a": "a", "label": np.zeros(rows, int)})
+    # Rows of a revision of the hub are not compared.
+    return TaskData(task, "tsv", frames, revision="a" * 40)
 
 
 def test_data_are_partial_if_any_split_is():
@@ -241,9 +251,9 @@ def test_the_shares_of_both_labels_and_the_rows_left_out_of_each_split_are_descr
 
 def test_the_rows_of_every_split_are_drawn_from_all_of_it():
     data = TaskData("mnli", "tsv", generate("mnli"))
-    some = limited(data, 20)
+    twenty = limited(data, 20)
     for name in ("train", "validation_matched", "validation_mismatched"):
-        whole = [*data.splits[name].itertuples(index=False, name=None)]
-        places = [whole.index(row) for row in some.splits[name].itertuples(index=False, name=None)]
+        rows = rows_of(data, name)
+        places = [rows.index(row) for row in rows_of(twenty, name)]
         assert len(places) == 20, name
-        assert max(places) > len(whole) / 2, name
+        assert max(places) > len(rows) / 2, name

@@ -21,8 +21,10 @@ from glue_bench.errors import UserError
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "glue"
 ZERO_AND_ONE = {
-    **{"cola": ("unacceptable", "acceptable"), "sst2": ("negative", "positive")},
-    **{"mrpc": ("not_equivalent", "equivalent"), "qqp": ("not_duplicate", "duplicate")},
+    "cola": ("unacceptable", "acceptable"),
+    "sst2": ("negative", "positive"),
+    "mrpc": ("not_equivalent", "equivalent"),
+    "qqp": ("not_duplicate", "duplicate"),
     "wnli": ("not_entailment", "entailment"),
 }
 SMALL = {name: replace(file, rows=12) for name, file in FILES.items()}
@@ -36,28 +38,26 @@ NAMES = list(FILES)
 def test_a_zip_of_predictions_or_of_majorities_has_no_finding(monkeypatch):
     monkeypatch.setattr(submission, "FILES", FILES)  # of the official sizes
     generator = np.random.default_rng(0)
-    shapes = {name: (file.rows, TASKS[file.task].num_labels) for name, file in FILES.items()}
-    files = {
-        name: write_file(FILES[name], generator.normal(2, 3, shape))
-        for name, shape in shapes.items()
-    }
+    predictions = {}
+    majorities = {}
+    for name, file in FILES.items():
+        logits = generator.normal(2, 3, (file.rows, TASKS[file.task].num_labels))
+        predictions[name] = write_file(file, logits)
+        majorities[name] = fill_file(file)
     assert len(FILES) == 11
-    assert lint(make_zip(files)) == []
-    assert lint(make_zip({name: fill_file(file) for name, file in FILES.items()})) == []
+    assert lint(make_zip(predictions)) == []
+    assert lint(make_zip(majorities)) == []
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "STS-B.tsv"])
 def test_a_column_is_written_by_the_name_of_its_label(name):
     """Of every name in turn: the column that stands for it, found by its name, is the largest."""
-    task, labels = FILES[name].task, TASKS[FILES[name].task].labels
-    spelling = dict(
-        zip(
-            ZERO_AND_ONE.get(task, labels),
-            ("0", "1") if task in ZERO_AND_ONE else labels,
-            strict=True,
-        )
-    )
-    logits = np.array([[float(label == wanted) for label in labels] for wanted in spelling])
+    task = FILES[name].task
+    labels = TASKS[task].labels
+    spelling = {label: label for label in labels}
+    if task in ZERO_AND_ONE:
+        spelling = dict(zip(ZERO_AND_ONE[task], ("0", "1"), strict=True))
+    logits = np.array([[float(label == meant) for label in labels] for meant in spelling])
     rows = [f"{index}\t{written}" for index, written in enumerate(spelling.values())]
     assert write_file(FILES[name], logits).decode().splitlines() == ["index\tprediction", *rows]
 
@@ -77,10 +77,12 @@ def test_a_zip_has_the_same_bytes_whatever_the_order_and_the_time(monkeypatch):
 @pytest.mark.skipif(not GLUE.is_dir(), reason="no GLUE folder here")
 @pytest.mark.parametrize("task", TRAINABLE)
 def test_majorities_are_those_of_the_training_files(task):
-    labels, row = open_source(str(GLUE)).load(task).splits["train"]["label"], TASKS[task]
-    assert MAJORITY_LABELS[task] == (
-        f"{labels.mean():.3f}" if row.is_regression else row.written[labels.mode()[0]]
-    )
+    labels = open_source(str(GLUE)).load(task).splits["train"]["label"]
+    if TASKS[task].is_regression:
+        expected = f"{labels.mean():.3f}"
+    else:
+        expected = TASKS[task].written[labels.mode()[0]]
+    assert MAJORITY_LABELS[task] == expected
 
 
 # What is found
@@ -93,13 +95,12 @@ def _twelve_rows():
         yield
 
 
-def said(**changes: Callable[[bytes], bytes]) -> list[str]:
-    """What is found in the good files, of which some are changed; a name without its ending."""
-    return lint(
-        make_zip(
-            GOOD | {f"{name}.tsv": change(GOOD[f"{name}.tsv"]) for name, change in changes.items()}
-        )
-    )
+def findings_after(**changes: Callable[[bytes], bytes]) -> list[str]:
+    """Lint the good files after changes of some; a change is named by its file without ending."""
+    files = dict(GOOD)
+    for name, change in changes.items():
+        files[f"{name}.tsv"] = change(GOOD[f"{name}.tsv"])
+    return lint(make_zip(files))
 
 
 def row(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
@@ -139,7 +140,7 @@ MUTATIONS: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("kind", MUTATIONS)
 @pytest.mark.parametrize("name", ["CoLA", "STS-B", "AX"])
 def test_a_mutated_row_or_file_is_found(name, kind):
-    findings = said(**{name: MUTATIONS[kind]})
+    findings = findings_after(**{name: MUTATIONS[kind]})
     assert findings
     assert all(finding.startswith(f"{name}.tsv") for finding in findings)
 
@@ -150,23 +151,23 @@ def test_a_mutated_row_or_file_is_found(name, kind):
     flip=st.integers(1, 255),
 )
 def test_no_bytes_break_the_linter(content, places, flip):
-    said(**{"STS-B": lambda _: content})
+    findings_after(**{"STS-B": lambda _: content})
     with pytest.raises(UserError, match="here is not a zip"):
         lint(content, "here")
-    whole = bytearray(make_zip(GOOD))
+    content = bytearray(make_zip(GOOD))
     for place in places:
-        whole[place % len(whole)] ^= flip
+        content[place % len(content)] ^= flip
     with suppress(UserError):  # it may be no zip any more
-        lint(bytes(whole))
+        lint(bytes(content))
 
 
 @pytest.mark.parametrize("text", ["5", "0.1", "3.", ".5", "1e-3", "+2.5", "4.99999999"])
 def test_a_score_may_be_written_in_any_way(text):
-    assert said(**{"STS-B": predicted(text)}) == []
+    assert findings_after(**{"STS-B": predicted(text)}) == []
 
 
 def test_a_finding_says_file_line_problem_and_expectation():
-    wrong = said(RTE=predicted("1"), **{"STS-B": predicted("5.2")})
+    wrong = findings_after(RTE=predicted("1"), **{"STS-B": predicted("5.2")})
     assert wrong == [
         r"STS-B.tsv, line 7: '5\t5.2'; expected 5, a tab, and a number from 0 to 5",
         r"RTE.tsv, line 7: '5\t1'; expected 5, a tab, and entailment or not_entailment",
@@ -182,12 +183,12 @@ def test_a_finding_says_file_line_problem_and_expectation():
 
 
 def test_the_first_three_wrong_rows_of_a_file_are_shown():
-    findings = said(AX=lambda content: content.replace(b"entailment", b"0"))
+    findings = findings_after(AX=lambda content: content.replace(b"entailment", b"0"))
     assert [finding.split(":")[0] for finding in findings[:3]] == [
         f"AX.tsv, line {line}" for line in (2, 3, 4)
     ]
     assert findings[3:] == ["AX.tsv: 9 more rows like these"]
-    many = said(
+    many = findings_after(
         RTE=lambda _: b"index\tprediction\n" * 3_000
     )  # of which no more are read than belong there
     assert (many[0], many[-1]) == (
@@ -216,10 +217,9 @@ def test_zips_as_others_make_them():
 
 def test_sizes_are_bounded_whatever_a_head_says(monkeypatch):
     content = make_zip(GOOD | {"AX.tsv": GOOD["AX.tsv"] * 1000})
-    at = (
-        content.index(b"AX.tsv", content.index(b"PK\x01\x02")) - 46 + 24
-    )  # the size, in the central directory
-    lied = content[:at] + struct.pack("<I", 10) + content[at + 4 :]
+    name_place = content.index(b"AX.tsv", content.index(b"PK\x01\x02"))
+    size_place = name_place - 46 + 24  # in the central directory
+    lied = content[:size_place] + struct.pack("<I", 10) + content[size_place + 4 :]
     assert any(finding.startswith("AX.tsv: cannot be unpacked") for finding in lint(lied))
     monkeypatch.setattr("glue_bench.data.submission.MAX_ENTRY_BYTES", 100)
     assert any("bytes when unpacked" in finding for finding in lint(make_zip(GOOD)))

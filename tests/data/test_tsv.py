@@ -81,8 +81,10 @@ TEST_SPLITS = [(name, split) for name, task in TASKS.items() for split in task.t
 @pytest.mark.parametrize(("task", "split"), TEST_SPLITS)
 def test_a_test_split_keeps_every_row_and_has_no_malformed_one(task, split, tmp_path):
     """Rows without a gold label too: the site reads predictions by their line, and each would be off by one."""
-    texts, path = TASKS[task].tsv_texts or TASKS[task].texts, tmp_path / "test.tsv"
-    header, row = "\t".join(["index", *texts, "gold_label"]), "\t".join(["1", *texts, "-"])
+    texts = TASKS[task].tsv_texts or TASKS[task].texts
+    path = tmp_path / "test.tsv"
+    header = "\t".join(["index", *texts, "gold_label"])
+    row = "\t".join(["1", *texts, "-"])
     path.write_text(f"{header}\n{row}\n{row}\n")
     frame, skipped = read_split(path, TASKS[task], split)
     assert (len(frame), skipped) == (2, 0)
@@ -104,7 +106,8 @@ FIELD = st.text(st.characters(exclude_characters="\t\n", exclude_categories=("Cs
     st.integers(0, 3),
 )
 def test_any_text_survives(tmp_path: Path, content, crlf, blank):
-    end, path = "\r\n" if crlf else "\n", tmp_path / "train.tsv"
+    end = "\r\n" if crlf else "\n"
+    path = tmp_path / "train.tsv"
     lines = ["question1\tquestion2\tis_duplicate", *("\t".join(row) for row in content)]
     path.write_bytes((end.join(lines) + end * blank).encode())
     frame, skipped = read_split(path, TASKS["qqp"], "train")

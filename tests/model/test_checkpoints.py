@@ -45,12 +45,13 @@ Change = Callable[[Path], Any]
 
 
 def test_the_pooler_is_berts_and_one_that_nothing_trained_is_left_out(tmp_path):
-    theirs, folder = saved(tmp_path / "bert", transformers.BertForSequenceClassification, "bert")
-    start, (ids, mask) = read_checkpoint(folder), pad(tokens(), [11, 7, 2], 0)
+    bert, folder = saved(tmp_path / "bert", transformers.BertForSequenceClassification, "bert")
+    start = read_checkpoint(folder)
+    ids, mask = pad(tokens(), [11, 7, 2], 0)
     with torch.no_grad():
-        expected = theirs.bert(ids, mask, segments(ids)).pooler_output
-        ours = encoder(start.config, start.weights)(ids, mask, segments(ids)).pooler_output
-    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)
+        expected = bert.bert(ids, mask, segments(ids)).pooler_output
+        pooled = encoder(start.config, start.weights)(ids, mask, segments(ids)).pooler_output
+    torch.testing.assert_close(pooled, expected, atol=1e-5, rtol=0)
     _, folder = saved(tmp_path / "roberta", transformers.RobertaModel, "roberta")
     assert not any(name.startswith("pooler.") for name in read_checkpoint(folder).weights)
 
@@ -100,8 +101,8 @@ def test_our_own_checkpoint_is_read_back(kind, tmp_path):
     model.save_pretrained(tmp_path)
     checkpoint = read_checkpoint(str(tmp_path))
     assert (checkpoint.origin, bool(checkpoint.head)) == ("adapted", kind is EncoderForMaskedLM)
-    again = encoder(checkpoint.config, checkpoint.weights)
-    assert max_error(states(again, tokens()), states(model.base_model, tokens())) == 0
+    loaded = encoder(checkpoint.config, checkpoint.weights)
+    assert max_error(states(loaded, tokens()), states(model.base_model, tokens())) == 0
 
 
 def settings(**changes: Any) -> Change:
@@ -146,16 +147,16 @@ REFUSED: dict[str, tuple[Change, str]] = {
     ),
     "activation": (settings(hidden_act="gelou"), "its activation 'gelou' is not known"),
     "half a pooler": (
-        weights(lambda each: each.pop("pooler.dense.bias")),
+        weights(lambda weights: weights.pop("pooler.dense.bias")),
         r"lacks 1 weights .* pooler\.dense\.bias",
     ),
     "a weight": (
-        weights(lambda each: each.pop("embeddings.LayerNorm.bias")),
+        weights(lambda weights: weights.pop("embeddings.LayerNorm.bias")),
         "lacks 1 weights .*, such as norm.bias",
     ),
-    "a query": (weights(lambda each: each.pop(QUERY)), r"lacks 1 weights .* blocks\.0\.att"),
+    "a query": (weights(lambda weights: weights.pop(QUERY)), r"lacks 1 weights .* blocks\.0\.att"),
     "a key": (
-        weights(lambda each: each.update({KEY: torch.zeros(24, 7)})),
+        weights(lambda weights: weights.update({KEY: torch.zeros(24, 7)})),
         r"lacks 1 weights .*qkv\.weight",
     ),
     "more blocks": (
@@ -196,11 +197,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
         settings(num_attention_heads=7),
         "it must be a multiple of num_attention_heads 7",
     ),
-    **{
-        f"our {n} blocks": (settings(num_hidden_layers=n), "whole number|expected int")
-        for n in (0, 10**9, 2.5, None)
-    },
 }
+for count in (0, 10**9, 2.5, None):
+    change = settings(num_hidden_layers=count)
+    REFUSED[f"our {count} blocks"] = (change, "whole number|expected int")
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -209,9 +209,9 @@ def test_what_cannot_be_read_is_refused_in_one_line(case, tmp_path):
         random_model(EncoderForMaskedLM, encoder_config("add")).save_pretrained(tmp_path)
     else:
         saved(tmp_path, transformers.BertModel, "bert")
-    change, said = REFUSED[case]
+    change, message = REFUSED[case]
     change(tmp_path)
-    with pytest.raises(UserError, match=said) as refused:
+    with pytest.raises(UserError, match=message) as refused:
         read_checkpoint(str(tmp_path))
     assert "\n" not in str(refused.value)
 
@@ -225,19 +225,19 @@ INDEXED = ["model-1.safetensors", "model.safetensors.index.json"]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "others"),
+    ("fetched", "left_out"),
     [(SHARDS, []), (["model.safetensors"], SHARDS[:2]), (INDEXED, ["pytorch_model.bin"])],
 )
-def test_all_weights_of_one_form_are_fetched_from_the_hub(wanted, others, tmp_path, monkeypatch):
-    def download(_: str, *, allow_patterns: list[str], **where: Any) -> str:  # noqa: ARG001
-        for name in [*wanted, *others, "tf_model.h5"]:
+def test_all_weights_of_one_form_are_fetched_from_the_hub(fetched, left_out, tmp_path, monkeypatch):
+    def download(_: str, *, allow_patterns: list[str], **options: Any) -> str:  # noqa: ARG001
+        for name in [*fetched, *left_out, "tf_model.h5"]:
             if any(fnmatch(name, pattern) for pattern in allow_patterns):
                 (tmp_path / name).touch()
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     locate("org/model")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(wanted)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(fetched)
 
 
 @pytest.mark.parametrize("revision", [None, "main", "a" * 40])
@@ -284,9 +284,9 @@ HUB: dict[str, tuple[Exception, str]] = {
 
 @pytest.mark.parametrize("case", HUB)
 def test_what_the_hub_does_not_give_is_one_line(case, monkeypatch):
-    error, said = HUB[case]
+    error, message = HUB[case]
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=error))
-    with pytest.raises(DiskError if case == "full disk" else UserError, match=said):
+    with pytest.raises(DiskError if case == "full disk" else UserError, match=message):
         locate("org/model", "v9")
 
 

@@ -88,8 +88,8 @@ REFUSED: dict[str, tuple[Callable[[Start], Start], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_an_arm_is_refused(case, additive, monkeypatch):
     monkeypatch.setitem(VARIANTS, "alone", AloneInName)
-    make, said = REFUSED[case]
+    make, message = REFUSED[case]
     start = make(additive)
     place = re.escape(f"arm 'mine' (variant '{start.config.variant}' from '{start.name}'): ")
-    with pytest.raises(UserError, match=f"^{place}.*{said}"):
+    with pytest.raises(UserError, match=f"^{place}.*{message}"):
         check_order(start, "mine")

@@ -129,9 +129,9 @@ BROKEN: dict[str, tuple[type[Variant], str]] = {
 
 @pytest.mark.parametrize("clause", CLAUSES)
 def test_a_broken_variant_is_told_the_clause_and_the_place(clause, monkeypatch):
-    variant, said = BROKEN[clause]
+    variant, message = BROKEN[clause]
     monkeypatch.setitem(VARIANTS, "broken", variant)
-    with pytest.raises(ContractError, match=f"^clause '{clause}', encoder like BERT: .*{said}"):
+    with pytest.raises(ContractError, match=f"^clause '{clause}', encoder like BERT: .*{message}"):
         check_contract("broken", clauses=[clause])
 
 

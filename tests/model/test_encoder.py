@@ -26,19 +26,14 @@ from glue_bench.sweep.plan import make_plan
 from glue_bench.training.inputs import Inputs
 
 PLAIN = BlockScores(None, None, None, all_queries=False)
-HIDDEN, MASK = (
-    torch.randn(3, 7, 24, dtype=torch.float64),
-    torch.arange(7) < torch.tensor([7, 5, 1])[:, None],
-)
+HIDDEN = torch.randn(3, 7, 24, dtype=torch.float64)
+MASK = torch.arange(7) < torch.tensor([7, 5, 1])[:, None]
 
 
 def random_block(**changes: Any) -> Block:
     config = encoder_config(**changes)
-    block = (
-        Block(config, scale=(config.hidden_size // config.num_attention_heads) ** -0.5)
-        .double()
-        .eval()
-    )
+    head_size = config.hidden_size // config.num_attention_heads
+    block = Block(config, scale=head_size**-0.5).double().eval()
     for weight in block.parameters():
         nn.init.normal_(weight, std=0.3)
     return block
@@ -46,8 +41,8 @@ def random_block(**changes: Any) -> Block:
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_a_block_is_that_of_torch(norm_first):
-    ours = random_block(norm_first=norm_first)
-    theirs = nn.TransformerEncoderLayer(
+    block = random_block(norm_first=norm_first)
+    layer = nn.TransformerEncoderLayer(
         24,
         3,
         40,
@@ -57,29 +52,33 @@ def test_a_block_is_that_of_torch(norm_first):
         norm_first=norm_first,
         dtype=torch.float64,
     ).eval()
-    attention, projection = theirs.self_attn, ours.attention.qkv
-    attention.in_proj_weight, attention.in_proj_bias = projection.weight, projection.bias
-    attention.out_proj, theirs.linear1, theirs.linear2 = ours.attention.out, ours.up, ours.down
-    theirs.norm1, theirs.norm2 = ours.attention_norm, ours.norm
+    attention = layer.self_attn
+    attention.in_proj_weight = block.attention.qkv.weight
+    attention.in_proj_bias = block.attention.qkv.bias
+    attention.out_proj = block.attention.out
+    layer.linear1 = block.up
+    layer.linear2 = block.down
+    layer.norm1 = block.attention_norm
+    layer.norm2 = block.norm
     for mask in (None, MASK):
-        expected = theirs(HIDDEN, src_key_padding_mask=None if mask is None else ~mask)
-        found = ours(HIDDEN, PLAIN, mask)
+        expected = layer(HIDDEN, src_key_padding_mask=None if mask is None else ~mask)
+        actual = block(HIDDEN, PLAIN, mask)
         real = torch.ones_like(MASK) if mask is None else mask
-        torch.testing.assert_close(found[real], expected[real], atol=1e-12, rtol=1e-12)
+        torch.testing.assert_close(actual[real], expected[real], atol=1e-12, rtol=1e-12)
         torch.testing.assert_close(
-            ours(HIDDEN, PLAIN, mask, 1), found[:, :1], atol=1e-12, rtol=1e-12
+            block(HIDDEN, PLAIN, mask, 1), actual[:, :1], atol=1e-12, rtol=1e-12
         )
 
 
 def test_a_gated_feed_forward_layer_is_that_of_modernbert():
-    ours = random_block(norm_first=True, gated=True)
-    theirs = (
+    block = random_block(norm_first=True, gated=True)
+    layer = (
         ModernBertMLP(ModernBertConfig(hidden_size=24, intermediate_size=40, mlp_bias=True))
         .double()
         .eval()
     )
-    theirs.Wi, theirs.Wo = ours.up, ours.down
-    torch.testing.assert_close(ours.feed_forward(HIDDEN), theirs(HIDDEN), atol=1e-12, rtol=1e-12)
+    layer.Wi, layer.Wo = block.up, block.down
+    torch.testing.assert_close(block.feed_forward(HIDDEN), layer(HIDDEN), atol=1e-12, rtol=1e-12)
 
 
 def test_what_leaves_the_last_block_of_recent_encoders_is_normalised():
@@ -99,10 +98,12 @@ def test_an_experiment_has_these_blocks_and_other_ids(tiny):
         shape = make_plan(inputs).arms["add"].shape
         return inputs.first_arm.start_digest, inputs.first_arm.start.config, shape_text(shape)
 
-    (_, _, one), (modern, config, other) = start_of(), start_of(norm_first=True, gated=True)
-    assert '"norm_first":true,"gated":true' in modern
-    assert (config.norm_first, config.gated) == (True, True)
-    assert one != other  # else tables would rank them together
+    _, _, usual_shape = start_of()
+    modern_digest, config, modern_shape = start_of(norm_first=True, gated=True)
+    assert '"norm_first":true,"gated":true' in modern_digest
+    assert config.norm_first
+    assert config.gated
+    assert modern_shape != usual_shape  # else tables would rank them together
 
 
 B, L, H, K = 3, 7, 2, 4
@@ -112,32 +113,32 @@ LOWEST = torch.zeros(B, 1, 1, L, dtype=torch.float64).masked_fill(~PADDED[:, Non
 
 
 def values_and_gradients(attend, rows=L, bias=None):
-    """Attention, scaled by SCALE, of slices of one projection, with a bias of that kind; gradients by both."""
-    generator, dtype = torch.Generator().manual_seed(0), torch.float64
-    packed = torch.randn(B, L, 3, H, K, dtype=dtype, generator=generator, requires_grad=True)
-    shape = {
-        None: None,
-        "shared": (1, H, rows, L),
-        "own": (B, H, rows, L),
-        "of all heads": (1, 1, rows, L),
-    }[bias]
-    added = (
-        None
-        if shape is None
-        else torch.randn(shape, dtype=dtype, generator=generator, requires_grad=True)
+    """Compute attention, scaled by SCALE, of slices of one projection; and its gradients.
+
+    The gradients are those of the projection, and of the bias if there is one of that kind.
+    """
+    random = partial(
+        torch.randn,
+        dtype=torch.float64,
+        generator=torch.Generator().manual_seed(0),
+        requires_grad=True,
     )
+    packed = random(B, L, 3, H, K)
+    shapes = {"shared": (1, H, rows, L), "own": (B, H, rows, L), "of all heads": (1, 1, rows, L)}
+    added = None if bias is None else random(shapes[bias])
     query, key, value = packed.unbind(2)
     torch.manual_seed(1)
     out = attend(query[:, :rows], key, value, added)
-    gradient = torch.randn(out.shape, dtype=dtype, generator=generator)
-    return out, *torch.autograd.grad(out, [packed] if added is None else [packed, added], gradient)
+    inputs = [packed] if added is None else [packed, added]
+    gradient = random(out.shape, requires_grad=False)
+    return out, *torch.autograd.grad(out, inputs, gradient)
 
 
 @pytest.mark.parametrize("bias", [None, "shared", "own", "of all heads"])
 @pytest.mark.parametrize("rows", [L, 1])
 @pytest.mark.parametrize("mask", [None, PADDED])
 def test_without_dropout_attention_and_its_gradients_are_those_of_torch(bias, rows, mask):
-    def theirs(query, key, value, bias):
+    def by_torch(query, key, value, bias):
         scores = torch.zeros(B, H, rows, L, dtype=query.dtype) + (0 if bias is None else bias)
         scores = scores if mask is None else scores.masked_fill(~mask[:, None, None], -torch.inf)
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
@@ -145,26 +146,25 @@ def test_without_dropout_attention_and_its_gradients_are_those_of_torch(bias, ro
             1, 2
         )
 
-    ours = partial(cpu.attend, padding=None if mask is None else LOWEST, scale=SCALE, dropout=0.0)
-    for one, other in zip(
-        *(values_and_gradients(each, rows, bias) for each in (ours, theirs)), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    padding = None if mask is None else LOWEST
+    on_cpu = partial(cpu.attend, padding=padding, scale=SCALE, dropout=0.0)
+    actual = values_and_gradients(on_cpu, rows, bias)
+    expected = values_and_gradients(by_torch, rows, bias)
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("bias", [None, "own"])
 def test_dropout_of_attention_is_of_its_weights(bias):
-    def theirs(query, key, value, bias):
+    def by_torch(query, key, value, bias):
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         factors = keep_factors(draw_kept((H, B, L, L), 0.4), 0.4, torch.float64).transpose(0, 1)
         weights = (query @ key.mT * SCALE + (0 if bias is None else bias)).softmax(-1)
         return (weights * factors @ value).transpose(1, 2)
 
-    ours = partial(cpu.attend, padding=None, scale=SCALE, dropout=0.4)
-    for one, other in zip(
-        *(values_and_gradients(each, bias=bias) for each in (ours, theirs)), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    on_cpu = partial(cpu.attend, padding=None, scale=SCALE, dropout=0.4)
+    actual = values_and_gradients(on_cpu, bias=bias)
+    expected = values_and_gradients(by_torch, bias=bias)
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9])
@@ -180,10 +180,8 @@ def test_the_rate_of_dropout_is_the_stated_one_and_its_mean_is_one(rate):
 
 def test_the_gradient_is_dropped_where_the_value_is():
     torch.manual_seed(4)
-    values, residual = (
-        torch.randn(50, 7, requires_grad=True),
-        torch.randn(50, 7, requires_grad=True),
-    )
+    values = torch.randn(50, 7, requires_grad=True)
+    residual = torch.randn(50, 7, requires_grad=True)
     dropout = Dropout(0.3)
     out = dropout(values)
     out.sum().backward()
@@ -207,17 +205,18 @@ def test_to_compute_only_what_the_pooler_reads_changes_nothing_that_it_reads(
     ids, mask = pad(tokens(), [11, 7, 4], 0)
     kinds = segments(ids)
     alone = model.pooler(model.hidden_states(ids, mask, kinds, last_rows=1)[-1])
-    names, weights = zip(*model.named_parameters(), strict=True)
-    found, expected = (
-        [pooled.detach(), *torch.autograd.grad(pooled.square().sum(), weights, allow_unused=True)]
-        for pooled in (alone, model(ids, mask, kinds).pooler_output)
-    )
-    for name, one, other in zip(["pooled", *names], found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-10, msg=name)
+    every_row = model(ids, mask, kinds).pooler_output
+    torch.testing.assert_close(alone, every_row, rtol=1e-7, atol=1e-10)
+    weights = list(model.parameters())
+    actual = torch.autograd.grad(alone.square().sum(), weights, allow_unused=True)
+    expected = torch.autograd.grad(every_row.square().sum(), weights, allow_unused=True)
+    for (name, _), *gradients in zip(model.named_parameters(), actual, expected, strict=True):
+        torch.testing.assert_close(*gradients, rtol=1e-7, atol=1e-10, msg=name)
 
 
 def test_the_loss_of_one_output_is_the_mean_squared_error():
-    logits, scores = torch.tensor([[1.0], [2.5]]), torch.tensor([0.0, 2.0])
+    logits = torch.tensor([[1.0], [2.5]])
+    scores = torch.tensor([0.0, 2.0])
     assert float(classification_loss(logits, scores)) == pytest.approx((1 + 0.25) / 2)
 
 

@@ -66,7 +66,8 @@ def test_the_input_is_the_equation_of_its_variant(variant, start):
             word = model.words.weight[TOKEN_IDS[row, place]]
             position = model.positions.weight[place + start if place else 0]
             segment = model.segments.weight[SEGMENT_IDS[row, place]]
-            expected = EQUATIONS[variant](model, word, position, segment)
+            equation = EQUATIONS[variant]
+            expected = equation(model, word, position, segment)
             torch.testing.assert_close(
                 hidden[row, place], expected, atol=1e-5, rtol=1e-5, msg=f"row {row}, place {place}"
             )

@@ -83,26 +83,26 @@ def test_every_setting_of_the_family_is_among_them(family):
 
 def cases(read: bool) -> list[Any]:
     """(family, setting, value) of SETTINGS, and a padding of None, which RoBERTa cannot do without."""
-    found = [
+    settings_of_cases = [
         (
             family,
             setting,
             value,
             setting in TELLING or (family == families[0] and value == values[-1]),
         )
-        for setting, (families, *both) in SETTINGS.items()
-        for values in [both[0 if read else 1]]
+        for setting, (families, *values_of_cases) in SETTINGS.items()
+        for values in [values_of_cases[0 if read else 1]]
         for family in families
         for value in values
     ]
-    found += [
+    settings_of_cases += [
         (family, "pad_token_id", None, True) for family in FAMILIES if (family in ROBERTA) != read
     ]
     return [
         pytest.param(
             *case, id=f"{case[0]}-{case[1]}={case[2]}", marks=() if quick else pytest.mark.slow
         )
-        for *case, quick in found
+        for *case, quick in settings_of_cases
     ]
 
 
@@ -147,22 +147,22 @@ def test_what_is_not_read_is_refused_in_one_line(family, setting, value, plain, 
 def test_a_decoder_that_differs_from_the_words_is_refused_and_the_encoder_alone_is_read(
     family, tmp_path
 ):
-    theirs = built(family, {"tie_word_embeddings": False})
-    theirs.save_pretrained(tmp_path)
+    model = built(family, {"tie_word_embeddings": False})
+    model.save_pretrained(tmp_path)
     with pytest.raises(
         UserError,
         match=r"the masked-LM head does not compute .* Save its encoder alone, or use it as",
     ):
         read_checkpoint(str(tmp_path))
-    theirs.base_model.save_pretrained(tmp_path)
+    model.base_model.save_pretrained(tmp_path)
     assert not read_checkpoint(str(tmp_path)).head
 
 
 def test_a_refusal_says_what_differs_and_what_to_do(plain, tmp_path):
     shutil.copytree(plain["bert"], tmp_path, dirs_exist_ok=True)
     edit_settings(tmp_path, is_decoder=True)
-    said = r"block 1 does not compute what transformers \S+ computes \(off by [\d.]+\)\. Use it as a `native` arm\."
-    with pytest.raises(UserError, match=f"^checkpoint '{tmp_path}': {said}$"):
+    message = r"block 1 does not compute what transformers \S+ computes \(off by [\d.]+\)\. Use it as a `native` arm\."
+    with pytest.raises(UserError, match=f"^checkpoint '{tmp_path}': {message}$"):
         read_checkpoint(str(tmp_path))
     edit_weights(tmp_path, lambda weights: [tensor.fill_(torch.nan) for tensor in weights.values()])
     with pytest.raises(UserError, match=r"hidden states are not finite; its weights are damaged$"):

@@ -55,23 +55,25 @@ WORK = {
 @pytest.mark.parametrize("work", WORK)
 def test_a_generator_goes_on_as_if_nothing_had_been_drawn(work, generator, monkeypatch):
     monkeypatch.setitem(VARIANTS, "drawing", Drawing)
+    draw = DRAWS[generator]
     numbers = []
     for task in (draw_nothing, WORK[work]):
         torch.manual_seed(0)
         np.random.seed(0)  # noqa: NPY002
         random.seed(0)
         task()
-        numbers.append(DRAWS[generator]())
+        numbers.append(draw())
     assert numbers[0] == numbers[1]
 
 
 @pytest.mark.parametrize("generator", DRAWS)
 def test_what_is_drawn_follows_from_the_seed_alone(generator):
+    draw = DRAWS[generator]
     numbers = []
     for seed in (1, 1, 2):
-        DRAWS[generator]()
+        draw()
         with drawing(seed):
-            numbers.append(DRAWS[generator]())
+            numbers.append(draw())
     assert numbers[0] == numbers[1] != numbers[2]
 
 

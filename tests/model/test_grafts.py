@@ -32,7 +32,7 @@ from glue_bench.model.start import Start
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import Add
 from glue_bench.model.variants.base import Additive, Dimensions, Grafted
-from glue_bench.model.variants.options import PLACES
+from glue_bench.model.variants.options import SEGMENT_PLACES
 
 
 def additive(folder: Path, family: str = "bert") -> Start:
@@ -92,26 +92,27 @@ def test_only_additive_checkpoints_of_ours_are_grafted(variant):
     model = random_model(EncoderModel, encoder_config(variant, origin="adapted"))
     checkpoint = Start(model.config, model.state_dict(), "adapted", name="mine")
     assert graft(checkpoint, variant, {}) is checkpoint
-    for other in VARIANTS.keys() - {variant, "add"}:
+    for target in VARIANTS.keys() - {variant, "add"}:
         if variant == "add":
-            start = graft(checkpoint, other, {})
+            start = graft(checkpoint, target, {})
             assert (start.config.variant, start.origin, start.config.origin) == (
-                other,
+                target,
                 "grafted",
                 "grafted",
             )
             continue
         with pytest.raises(
-            UserError, match=f"variant '{other}' from 'mine', which is '{variant}'; only additive"
+            UserError, match=f"variant '{target}' from 'mine', which is '{variant}'; only additive"
         ):
-            graft(checkpoint, other, {})
+            graft(checkpoint, target, {})
 
 
 def best_approximation(table: Tensor, rank: int) -> tuple[Tensor, float]:
     """The nearest table of that rank (Eckart-Young), and the share of the sum of squares it has."""
-    left, sizes, right = torch.linalg.svd(table.double(), full_matrices=False)
+    u, sizes, v = torch.linalg.svd(table.double(), full_matrices=False)
     squares = sizes.square()
-    return left[:, :rank] * sizes[:rank] @ right[:rank], float(squares[:rank].sum() / squares.sum())
+    nearest = u[:, :rank] * sizes[:rank] @ v[:rank]
+    return nearest, float(squares[:rank].sum() / squares.sum())
 
 
 @pytest.mark.parametrize("share", [0.125, 0.25, 0.5])
@@ -140,10 +141,8 @@ def test_graft_reduces_each_table_by_its_svd_and_says_what_is_kept(share, tmp_pa
 def test_graft_finds_tables_that_are_split_already():
     """What the rotation of the basis is for: the blocks find every coordinate where they look for it."""
     options = {"position_share": 0.25}
-    split, weights = (
-        random_model(EncoderModel, encoder_config("concat-split", variant_options=options)),
-        {},
-    )
+    split = random_model(EncoderModel, encoder_config("concat-split", variant_options=options))
+    weights = {}
     for (
         name,
         tensor,
@@ -163,11 +162,11 @@ def test_graft_finds_tables_that_are_split_already():
 
 
 @pytest.mark.parametrize("variant", ["add", "concat", "gate"])
-@pytest.mark.parametrize("after", PLACES)
-@pytest.mark.parametrize("before", PLACES)
+@pytest.mark.parametrize("after", SEGMENT_PLACES)
+@pytest.mark.parametrize("before", SEGMENT_PLACES)
 def test_a_graft_is_exact_where_the_segments_stay_and_only_there(before, after, variant):
-    theirs = random_model(EncoderModel, encoder_config("add", variant_options={"segments": before}))
-    base = Start(theirs.config, theirs.state_dict(), "pretrained")
+    model = random_model(EncoderModel, encoder_config("add", variant_options={"segments": before}))
+    base = Start(model.config, model.state_dict(), "pretrained")
     start = graft(base, variant, {"segments": after})
     assert start.exact == (max_error(start_states(start), start_states(base)) < 1e-5)
     assert start.exact == (before == after or (before, after) == ("none", "scores"))
@@ -176,8 +175,8 @@ def test_a_graft_is_exact_where_the_segments_stay_and_only_there(before, after, 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("before", [options for name, options in ARMS if name == "add"], ids=str)
 def test_exact_means_that_nothing_changes_whatever_the_options_of_the_start(before, variant):
-    theirs = random_model(EncoderModel, encoder_config("add", variant_options=before))
-    checkpoint = Start(theirs.config, theirs.state_dict(), "pretrained")
+    model = random_model(EncoderModel, encoder_config("add", variant_options=before))
+    checkpoint = Start(model.config, model.state_dict(), "pretrained")
     start = graft(checkpoint, variant, {})
     assert start.exact == (max_error(start_states(start), start_states(checkpoint)) < 1e-5)
 
@@ -185,14 +184,14 @@ def test_exact_means_that_nothing_changes_whatever_the_options_of_the_start(befo
 class Own(Add):
     """Has a parameter of its own, as a plugin's may, and asks on how many threads it is grafted."""
 
-    found: ClassVar[list[int]] = []
+    thread_counts: ClassVar[list[int]] = []
 
     def __init__(self, dims: Dimensions) -> None:
         super().__init__(dims)
         self.places = torch.nn.Parameter(torch.randn(dims.max_positions, dims.embedding_size))
 
     def graft(self, base: Additive) -> Grafted:
-        self.found.append(torch.get_num_threads())
+        self.thread_counts.append(torch.get_num_threads())
         super().graft(base)
         return Grafted(exact=False)
 
@@ -200,10 +199,10 @@ class Own(Add):
 def test_a_graft_computes_with_one_thread(tmp_path, monkeypatch):
     """The SVD of `concat-split` rounds by the number of threads, on tables of a real size."""
     monkeypatch.setitem(VARIANTS, "own", Own)
-    monkeypatch.setattr(Own, "found", [])
+    monkeypatch.setattr(Own, "thread_counts", [])
     with on_threads(2):
         graft(additive(tmp_path), "own", {})
-        assert (Own.found, torch.get_num_threads()) == ([1], 2)
+        assert (Own.thread_counts, torch.get_num_threads()) == ([1], 2)
 
 
 @pytest.fixture
@@ -222,10 +221,11 @@ def unfilled_memory_is_nan() -> Iterator[None]:
 def test_every_number_of_a_classifier_is_of_its_start_or_drawn(arm, family, tmp_path, monkeypatch):
     """Nothing is drawn that a start's weights replace, and nothing is left without a value."""
     monkeypatch.setitem(VARIANTS, "own", Own)
-    start, found = graft(additive(tmp_path, family), *arm), []
+    start = graft(additive(tmp_path, family), *arm)
+    numbers = []
     for _ in range(2):
         model = start.classifier(("one", "other"), 1)
-        found.append(
+        numbers.append(
             {
                 **model.state_dict(),
                 **dict(model.named_buffers()),
@@ -233,6 +233,6 @@ def test_every_number_of_a_classifier_is_of_its_start_or_drawn(arm, family, tmp_
             }
         )
         monkeypatch.setattr("glue_bench.model.start.unfilled", lambda kind, config: kind(config))
-    assert not [name for name, values in found[0].items() if not values.isfinite().all()]
-    for name, values in found[1].items():
-        torch.testing.assert_close(found[0][name], values, rtol=0, atol=0)
+    assert not [name for name, values in numbers[0].items() if not values.isfinite().all()]
+    for name, values in numbers[1].items():
+        torch.testing.assert_close(numbers[0][name], values, rtol=0, atol=0)

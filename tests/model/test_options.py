@@ -74,7 +74,7 @@ def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name, option):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "said"),
+    ("name", "options", "message"),
     [
         ("untied", {"share": "false"}, "option 'share' of variant 'untied': input should be a valid boolean, not 'fal"),
         ("diet-abs", {"rank": 0}, "option 'rank' of variant 'diet-abs': input should be greater than 0, not 0"),
@@ -84,8 +84,8 @@ def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name, option):
         ("add", {"segments": "inputs"}, "x: unknown value 'inputs' in option 'segments' .*; did you mean 'input'"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_one_line(name, options, said):
-    with pytest.raises(UserError, match=said):
+def test_a_wrong_value_is_one_line(name, options, message):
+    with pytest.raises(UserError, match=message):
         check_variant(name, options, "x")
 
 
@@ -111,8 +111,8 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(tiny, wr
     assert canonical_options("wide", {"times": 1, "factor": 2, "names": ["a"]}) == {}
     given = {"times": 2, "factor": 3, "names": ["b"]}
     assert canonical_options("wide", given) == given
-    said = "option '{}' of variant 'wide': input should be a valid "
-    cases = [({name: value}, said.format(name)) for name, value in
+    message = "option '{}' of variant 'wide': input should be a valid "
+    cases = [({name: value}, message.format(name)) for name, value in
              (("times", "2"), ("times", True), ("factor", "2"), ("names", "a"), ("factor", None))]  # fmt: skip
     cases.append(
         (
@@ -132,10 +132,17 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(tiny, wr
 
 @pytest.mark.parametrize(
     "declaration",
-    [*("*, times: 'Unknown' = 1", "*, times: torch.Tensor = 1", "*, times=object()", "*, times=float('nan')"),
-     *("*, times: int", "times: int = 1, *", "*, times: int = 'one'")],
-)  # fmt: skip
+    [
+        "*, times: 'Unknown' = 1",
+        "*, times: torch.Tensor = 1",
+        "*, times=object()",
+        "*, times=float('nan')",
+        "*, times: int",
+        "times: int = 1, *",
+        "*, times: int = 'one'",
+    ],
+)
 def test_a_plugins_declaration_that_cannot_be_checked_is_refused(declaration, write_plugin):
-    said = r"variant 'wide': option 'times' needs a `\*` before it, a default, and a type that JSON has: "
-    with pytest.raises(UserError, match=said):
+    message = r"variant 'wide': option 'times' needs a `\*` before it, a default, and a type that JSON has: "
+    with pytest.raises(UserError, match=message):
         load_plugins([write_plugin(PLUGIN.replace("*, times: int = 1", declaration))])

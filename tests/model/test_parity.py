@@ -30,16 +30,20 @@ from glue_bench.model.variants.untied import TERMS
 
 
 def test_the_bias_of_a_distance_is_in_the_bucket_of_t5():
-    bias, places = RelativeBias(num_heads=4), torch.arange(300)
-    theirs = T5Attention._relative_position_bucket(
-        places - places[:, None], num_buckets=32, max_distance=128
-    )
-    assert torch.equal(bias(300)[0], bias.table.weight[theirs].permute(2, 0, 1))
+    bias = RelativeBias(num_heads=4)
+    places = torch.arange(300)
+    offsets = places - places[:, None]
+    buckets = T5Attention._relative_position_bucket(offsets, num_buckets=32, max_distance=128)
+    assert torch.equal(bias(300)[0], bias.table.weight[buckets].permute(2, 0, 1))
 
 
-LIKE_OTHERS: dict[str, Any] = {
-    **{"vocab_size": 90, "hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 40},
-    **{"num_hidden_layers": 2, "num_attention_heads": 4},
+SIZES: dict[str, Any] = {
+    "vocab_size": 90,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "max_position_embeddings": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
 }
 
 
@@ -52,15 +56,16 @@ def loud(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
 
 
 def check_parity(
-    ours: EncoderModel, theirs: transformers.PreTrainedModel, padded: bool, permitted: float
+    model: EncoderModel, reference: transformers.PreTrainedModel, padded: bool, permitted: float
 ) -> None:
-    ids, mask = torch.randint(1, 90, (3, 11)), torch.ones(3, 11, dtype=torch.long)
+    ids = torch.randint(1, 90, (3, 11))
+    mask = torch.ones(3, 11, dtype=torch.long)
     if padded:
         mask[1, 7:] = 0
-    expected = theirs(ids, attention_mask=mask).last_hidden_state
-    error = (ours(ids, mask).last_hidden_state - expected)[mask.bool()].abs().max()
+    expected = reference(ids, attention_mask=mask).last_hidden_state
+    error = (model(ids, mask).last_hidden_state - expected)[mask.bool()].abs().max()
     assert error < permitted
-    shuffled = theirs(ids.flip(1), attention_mask=mask).last_hidden_state.flip(1)
+    shuffled = reference(ids.flip(1), attention_mask=mask).last_hidden_state.flip(1)
     assert (shuffled - expected)[0].abs().max() > 1e-2, (
         "position must matter, or the comparison says nothing"
     )
@@ -68,13 +73,13 @@ def check_parity(
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_rotary_computes_what_roformer_computes(padded):
-    theirs = loud(
-        transformers.RoFormerModel(transformers.RoFormerConfig(**LIKE_OTHERS, embedding_size=32))
+    reference = loud(
+        transformers.RoFormerModel(transformers.RoFormerConfig(**SIZES, embedding_size=32))
     )
-    weights, _ = FAMILIES["bert"].translate(theirs.state_dict(), None)
-    ours = EncoderModel(encoder_config("rotary", **LIKE_OTHERS)).eval()
-    ours.load_state_dict(weights, strict=False)
-    check_parity(ours, theirs, padded, 1e-5)
+    weights, _ = FAMILIES["bert"].translate(reference.state_dict(), None)
+    model = EncoderModel(encoder_config("rotary", **SIZES)).eval()
+    model.load_state_dict(weights, strict=False)
+    check_parity(model, reference, padded, 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -86,17 +91,16 @@ def test_rotary_computes_what_roformer_computes(padded):
     ],
 )
 def test_alibi_falls_linearly_with_distance_on_both_sides_by_the_slopes_of_the_paper(heads, slopes):
-    model, ids = (
-        EncoderModel(encoder_config("alibi", hidden_size=48, num_attention_heads=heads)),
-        tokens(1, 5),
-    )
+    model = EncoderModel(encoder_config("alibi", hidden_size=48, num_attention_heads=heads))
+    ids = tokens(1, 5)
     places = torch.arange(5)
     expected = -torch.tensor(slopes)[:, None, None] * (places - places[:, None]).abs()
     torch.testing.assert_close(model.variant(ids, segments(ids)).bias[0], expected)
 
 
 def test_sinusoids_are_those_of_the_original_transformer():
-    variant, ids = encoder("add-sinusoidal", scale=1.0).variant, tokens(1, 6)
+    variant = encoder("add-sinusoidal", scale=1.0).variant
+    ids = tokens(1, 6)
     added = variant(ids, segments(ids)).hidden - variant.words_and_segments(ids, segments(ids))
     for position, pair in product(range(6), range(HIDDEN // 2)):
         turn = position / 10_000 ** (2 * pair / HIDDEN)
@@ -109,15 +113,18 @@ def from_deberta(raw: dict[str, torch.Tensor], heads: int, blocks: int) -> dict[
     weights, _ = FAMILIES["bert"].translate(raw, None)
     weights["variant.distances.weight"] = raw["encoder.rel_embeddings.weight"]
     for block in range(blocks):
-        mine, theirs = f"blocks.{block}.attention.qkv", f"encoder.layer.{block}.attention.self"
-        stacked = raw[f"{theirs}.in_proj.weight"].unflatten(0, (heads, 3, -1))
-        weights[f"{mine}.weight"] = stacked.transpose(0, 1).flatten(0, 2)
-        query, value = raw[f"{theirs}.q_bias"], raw[f"{theirs}.v_bias"]
-        weights[f"{mine}.bias"] = torch.cat([query, torch.zeros_like(query), value])
-        for ours, name in (("keys", "pos_proj"), ("queries", "pos_q_proj")):
+        our_prefix = f"blocks.{block}.attention.qkv"
+        their_prefix = f"encoder.layer.{block}.attention.self"
+        stacked = raw[f"{their_prefix}.in_proj.weight"].unflatten(0, (heads, 3, -1))
+        weights[f"{our_prefix}.weight"] = stacked.transpose(0, 1).flatten(0, 2)
+        query = raw[f"{their_prefix}.q_bias"]
+        value = raw[f"{their_prefix}.v_bias"]
+        weights[f"{our_prefix}.bias"] = torch.cat([query, torch.zeros_like(query), value])
+        for side, name in (("keys", "pos_proj"), ("queries", "pos_q_proj")):
             for part in ("weight", "bias"):
-                if f"{theirs}.{name}.{part}" in raw:
-                    weights[f"variant.{ours}.{block}.{part}"] = raw[f"{theirs}.{name}.{part}"]
+                their_name = f"{their_prefix}.{name}.{part}"
+                if their_name in raw:
+                    weights[f"variant.{side}.{block}.{part}"] = raw[their_name]
     return weights
 
 
@@ -125,19 +132,16 @@ def from_deberta(raw: dict[str, torch.Tensor], heads: int, blocks: int) -> dict[
 @pytest.mark.parametrize("terms", [["c2p", "p2c"], ["c2p"], ["p2c"]])
 def test_disentangled_computes_what_deberta_computes(terms, padded):
     kind = {"relative_attention": True, "position_biased_input": False, "pos_att_type": terms}
-    config = transformers.DebertaConfig(
-        **LIKE_OTHERS, **kind, type_vocab_size=2, layer_norm_eps=1e-12
-    )
-    theirs = loud(transformers.DebertaModel(config))
+    config = transformers.DebertaConfig(**SIZES, **kind, type_vocab_size=2, layer_norm_eps=1e-12)
+    reference = loud(transformers.DebertaModel(config))
     names = {"c2p": "content-position", "p2c": "position-content"}
     options = {"terms": [names[term] for term in terms]}
-    ours = EncoderModel(
-        encoder_config("disentangled", variant_options=options, **LIKE_OTHERS)
-    ).eval()
-    lacking, unknown = ours.load_state_dict(from_deberta(theirs.state_dict(), 4, 2), strict=False)
-    assert all(name.startswith("pooler") for name in lacking)
+    model = EncoderModel(encoder_config("disentangled", variant_options=options, **SIZES)).eval()
+    weights = from_deberta(reference.state_dict(), 4, 2)
+    missing, unknown = model.load_state_dict(weights, strict=False)
+    assert all(name.startswith("pooler") for name in missing)
     assert not unknown
-    check_parity(ours, theirs, padded, 1e-4)
+    check_parity(model, reference, padded, 1e-4)
 
 
 LENGTH = 6
@@ -153,29 +157,27 @@ def fresh_model(variant: str, options: dict[str, object], **sizes: object) -> En
     return fresh(EncoderModel, encoder_config(variant, variant_options=options, **sizes)).eval()
 
 
-def apart(one: EncoderModel, other: EncoderModel) -> float:
-    return max_error(states(one, tokens()), states(other, tokens()))
+def difference(first: EncoderModel, second: EncoderModel) -> float:
+    return max_error(states(first, tokens()), states(second, tokens()))
 
 
 @pytest.mark.parametrize("segments", ["input", "none"])
 def test_concat_that_starts_from_the_identity_starts_as_addition(segments):
     place = {"segments": segments}
     add = fresh_model("add", place)
-    assert apart(fresh_model("concat", {"init": "identity", **place}), add) < 1e-5
-    assert apart(fresh_model("concat", place), add) > 0.1
+    assert difference(fresh_model("concat", {"init": "identity", **place}), add) < 1e-5
+    assert difference(fresh_model("concat", place), add) > 0.1
 
 
 def test_sinusoids_start_at_the_scale_of_the_words():
-    words, number, fixed = (
-        fresh_model("add-sinusoidal", options, initializer_range=0.1)
-        for options in ({"scale": "words"}, {"scale": 0.1}, {})
-    )
-    assert apart(words, number) < 1e-5
-    assert apart(words, fixed) > 0.1
+    words = fresh_model("add-sinusoidal", {"scale": "words"}, initializer_range=0.1)
+    number = fresh_model("add-sinusoidal", {"scale": 0.1}, initializer_range=0.1)
+    fixed = fresh_model("add-sinusoidal", {}, initializer_range=0.1)
+    assert difference(words, number) < 1e-5
+    assert difference(words, fixed) > 0.1
     add = encoder("add")
-    grafted = graft(
-        Start(add.config, add.state_dict(), "pretrained"), "add-sinusoidal", {"scale": "words"}
-    )
+    start = Start(add.config, add.state_dict(), "pretrained")
+    grafted = graft(start, "add-sinusoidal", {"scale": "words"})
     assert grafted.weights["variant.scale"] == add.variant.words.weight.std()
 
 
@@ -192,7 +194,7 @@ def test_a_number_multiplies_the_start_of_the_position_table():
 def test_a_table_that_starts_at_sinusoids_has_the_rows_of_the_fixed_ones():
     learned = fresh_model("add", {"position_start": "sinusoids"}, initializer_range=0.1)
     fixed = fresh_model("add-sinusoidal", {"scale": "words"}, initializer_range=0.1)
-    assert apart(learned, fixed) < 1e-5
+    assert difference(learned, fixed) < 1e-5
     assert learned.variant.positions.weight.requires_grad
 
 
@@ -202,9 +204,8 @@ def test_a_normalised_position_is_added_after_its_layer_norm():
     segment_ids = torch.zeros_like(ids)
     table = model.variant.positions.weight[: ids.shape[1]]
     centred = table - table.mean(-1, keepdim=True)
-    normalised = (
-        centred / (table.var(-1, keepdim=True, unbiased=False) + model.config.layer_norm_eps).sqrt()
-    )
+    variance = table.var(-1, keepdim=True, unbiased=False)
+    normalised = centred / (variance + model.config.layer_norm_eps).sqrt()
     words = model.variant.words(ids) + model.variant.segments(segment_ids)
     assert max_error([model.variant(ids, segment_ids).hidden], [words + normalised]) < 1e-5
 
@@ -241,8 +242,12 @@ def test_every_subset_of_terms_is_its_equation(kept):
         for side in ("query", "key")
     )
     for i, j, h in [(0, 0, 0), (1, 4, 1), (5, 2, 0)]:
-        sides = {"word": (query[0, h, i], key[0, h, j]), "position": (p_query[i, h], p_key[j, h])}
-        products = [sides[term.split("-")[0]][0] @ sides[term.split("-")[1]][1] for term in kept]
+        queries = {"word": query[0, h, i], "position": p_query[i, h]}
+        keys = {"word": key[0, h, j], "position": p_key[j, h]}
+        products = []
+        for term in kept:
+            query_side, key_side = term.split("-")
+            products.append(queries[query_side] @ keys[key_side])
         expected = torch.stack(products).sum() / (len(kept) * size) ** 0.5
         assert scores[0, h, i, j].item() == pytest.approx(expected.item(), abs=1e-4)
 
@@ -251,11 +256,12 @@ def test_every_subset_of_terms_is_its_equation(kept):
     ("variant", "zeros"), [("gate", "gate"), ("add-relative", "relative.table")]
 )
 def test_a_gate_half_open_and_a_bias_of_zeros_are_addition(variant, zeros):
-    model, add = encoder(variant), encoder("add")
+    model = encoder(variant)
+    add = encoder("add")
     for weight in model.variant.get_submodule(zeros).parameters():
         torch.nn.init.zeros_(weight)
     model.load_state_dict(add.state_dict(), strict=False)
-    assert apart(model, add) < 1e-5
+    assert difference(model, add) < 1e-5
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -302,12 +308,15 @@ PROJECTIONS = [
 @torch.no_grad()
 def test_each_block_gets_the_bias_of_its_own_projections(variant):
     """Each is that of an encoder whose blocks share this block's projections."""
-    own, ids = encoder(variant, share=False), tokens()
-    biases = list(own.variant(ids, segments(ids)).bias)
+    model = encoder(variant, share=False)
+    ids = tokens()
+    biases = list(model.variant(ids, segments(ids)).bias)
     assert len(biases) == LAYERS
     for block, bias in enumerate(biases):
-        weights = own.state_dict()
-        weights |= {name: weights[name].chunk(LAYERS)[block] for name in PROJECTIONS}
-        one = loaded(encoder_config(variant), weights)
-        torch.testing.assert_close(bias, one.variant(ids, segments(ids)).bias, atol=1e-6, rtol=1e-6)
+        weights = model.state_dict()
+        for name in PROJECTIONS:
+            weights[name] = weights[name].chunk(LAYERS)[block]
+        shared = loaded(encoder_config(variant), weights)
+        expected = shared.variant(ids, segments(ids)).bias
+        torch.testing.assert_close(bias, expected, atol=1e-6, rtol=1e-6)
     assert float((biases[0] - biases[1]).abs().max()) > 0.1

@@ -24,7 +24,7 @@ from glue_bench.model.variants.base import EncoderInput, Variant
 class Loud(Add):
     """x_i = w_i + 2 p_i + s_i.
 
-    More is said here.
+    More is message here.
     """
 
     name = "loud"
@@ -62,7 +62,8 @@ def test_the_same_file_stays_loaded_and_an_edited_one_is_loaded_anew(write_plugi
     """Also at once and at equal size, which Python's own cache of compiled files does not notice."""
     path = write_plugin(LOUD)
     load_plugins([path, path])
-    first, before = VARIANTS["loud"], plugin_digest("loud")
+    first = VARIANTS["loud"]
+    before = plugin_digest("loud")
     monkeypatch.chdir(path.parent)
     load_plugins(["my_variant.py"])
     assert VARIANTS["loud"] is first
@@ -85,8 +86,8 @@ BACKWARDS = LOUD.replace("factor=2.0", "factor=2.0, backwards=False, width=1").r
 
 def test_options_are_held_to_the_contract_each_once(write_plugin, monkeypatch):
     load_plugins([write_plugin(BACKWARDS)])
-    said = r"'loud' does not meet the contract: with \{'backwards': True\}, clause 'padding', encoder like BERT: "
-    with pytest.raises(UserError, match=said):
+    message = r"'loud' does not meet the contract: with \{'backwards': True\}, clause 'padding', encoder like BERT: "
+    with pytest.raises(UserError, match=message):
         check_plugin("loud", {"backwards": True, "factor": 2.0})
     with pytest.raises(
         UserError, match="unknown option 'backward' in variant 'loud'; did you mean 'backwards'"
@@ -111,12 +112,12 @@ def test_a_plugins_checkpoint_needs_the_plugin(write_plugin, tmp_path):
         with pytest.raises(UserError, match=hint):
             load(str(tmp_path / "saved"))
     load_plugins([path])
-    again = AutoModelForMaskedLM.from_pretrained(tmp_path / "saved")
-    torch.testing.assert_close(again(tokens()).logits, expected)
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "saved")
+    torch.testing.assert_close(loaded(tokens()).logits, expected)
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("x = 1\nclass (", r"cannot be imported: SyntaxError: invalid syntax \(my_variant\.py:2\)"),
         ("\n\nimport no_such_module", r"ModuleNotFoundError: No module named 'no_such_module' \(my_variant\.py:3\)"),
@@ -134,9 +135,9 @@ def test_a_plugins_checkpoint_needs_the_plugin(write_plugin, tmp_path):
     ],
     ids=lambda value: value[:20],
 )  # fmt: skip
-def test_a_file_that_is_no_plugin_is_refused_and_nothing_of_it_is_kept(code, said, write_plugin):
+def test_a_file_that_is_no_plugin_is_refused_and_nothing_of_it_is_kept(code, message, write_plugin):
     path = write_plugin(code)
-    with pytest.raises(UserError, match=said) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         load_plugins([path])
     assert str(path) in str(caught.value)
     assert not PLUGINS

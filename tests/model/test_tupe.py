@@ -31,8 +31,8 @@ def random_weights(saved: dict[str, Any]) -> None:
     """Weights far from zero, the decoder tied to the words."""
     generator = torch.Generator().manual_seed(0)
     saved["model"] = {
-        name: 0.4 * torch.randn(each.shape, generator=generator)
-        for name, each in saved["model"].items()
+        name: 0.4 * torch.randn(weight.shape, generator=generator)
+        for name, weight in saved["model"].items()
     }
     saved["model"]["decoder.lm_head.weight"] = saved["model"][f"{ENCODER}embed_tokens.weight"]
     if not saved["args"].embedding_normalize:
@@ -56,8 +56,9 @@ def equations(weights: dict[str, Tensor], args: dict[str, Any], ids: Tensor) -> 
     theta_1 = (p_0 U^Q)(p_0 U^K)^T is of [CLS] to all, theta_2 = (p_1 U^Q)(p_1 U^K)^T of the others to [CLS], position i
     is row i + 1 of the table. Of the relative part [CLS] to others is bucket 16, others to [CLS] bucket 32.
     """
-    w = {name.removeprefix(ENCODER): each.double() for name, each in weights.items()}
-    heads, act = args["encoder_attention_heads"], ACTIVATIONS[args["activation_fn"]]
+    w = {name.removeprefix(ENCODER): weight.double() for name, weight in weights.items()}
+    heads = args["encoder_attention_heads"]
+    act = ACTIVATIONS[args["activation_fn"]]
 
     def linear(x: Tensor, name: str) -> Tensor:
         return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
@@ -124,9 +125,9 @@ def test_what_is_read_is_the_equation(rel_pos, changes, make_tupe):
         saved = torch.load(path, weights_only=True)
     ids = torch.tensor([0, 7, 9, 31, 9, 200, 2])
     with torch.no_grad():
-        found = under_head(start := read(path), start.config).double().eval()(ids[None]).logits[0]
+        actual = under_head(start := read(path), start.config).double().eval()(ids[None]).logits[0]
     expected = equations(saved["model"], vars(saved["args"]), ids)
-    assert float((found - expected).abs().max()) < 1e-5
+    assert float((actual - expected).abs().max()) < 1e-5
     assert float(expected.std()) > 0.1
 
 
@@ -138,9 +139,9 @@ def test_hidden_states_and_logits_are_those_of_the_official_code(name):
     model = under_head(start := read(GOLDEN / f"{name}.pt"), start.config).eval()
     expected = load_file(GOLDEN / f"{name}.expected.safetensors")
     real = expected["mask"].bool()
-    found = model(expected["tokens"], expected["mask"], output_hidden_states=True)
-    assert float((found.hidden_states[-1] - expected["hidden"])[real].abs().max()) < 1e-4
-    assert float((found.logits - expected["logits"])[real].abs().max()) < 1e-4
+    actual = model(expected["tokens"], expected["mask"], output_hidden_states=True)
+    assert float((actual.hidden_states[-1] - expected["hidden"])[real].abs().max()) < 1e-4
+    assert float((actual.logits - expected["logits"])[real].abs().max()) < 1e-4
     positions = model.base.variant.positions.weight
     positions[:2] = positions[:2].flip(0)  # the comparison sees a swap of the two [CLS] parameters
     hidden = model.base(expected["tokens"], expected["mask"]).last_hidden_state
@@ -214,10 +215,10 @@ ARGS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("change", "said"), [*MISFITS, *ARGS], ids=[said for _, said in [*MISFITS, *ARGS]]
+    ("change", "message"), [*MISFITS, *ARGS], ids=[message for _, message in [*MISFITS, *ARGS]]
 )
-def test_a_file_that_does_not_fit_is_refused_in_one_line(change, said, make_tupe):
+def test_a_file_that_does_not_fit_is_refused_in_one_line(change, message, make_tupe):
     path = make_tupe(**change) if isinstance(change, dict) else make_tupe(spoil=change)
-    with pytest.raises(UserError, match=f"tupe.pt'.*{said}") as refused:
+    with pytest.raises(UserError, match=f"tupe.pt'.*{message}") as refused:
         read(path)
     assert "\n" not in str(refused.value)

@@ -19,7 +19,7 @@ from glue_bench.errors import UserError
 from glue_bench.model.checks import budget
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.options import PLACES
+from glue_bench.model.variants.options import SEGMENT_PLACES
 from glue_bench.testing import CLAUSES, check_contract
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -90,9 +90,10 @@ def with_segments(variant: str, place: str) -> EncoderModel:
 
 
 @every_variant
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", SEGMENT_PLACES)
 def test_segments_matter_unless_they_enter_nowhere(variant, place):
-    model, ids = with_segments(variant, place), tokens()
+    model = with_segments(variant, place)
+    ids = tokens()
     change = max_error(states(model, ids, None, segments(ids)), states(model, ids))
     assert change == 0 if place == "none" else change > 1e-2
 
@@ -120,7 +121,8 @@ TABLES = {
 
 @pytest.mark.parametrize("variant", TABLES)
 def test_an_absolute_variant_reads_the_rows_from_there_on(variant):
-    model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
+    model = random_model(EncoderModel, encoder_config(variant))
+    ids = tokens(3, LENGTH)
     names, fixed = TABLES[variant]
     still = states(model, ids)
     with model.variant.starting_at(START):
@@ -136,7 +138,8 @@ def test_an_absolute_variant_reads_the_rows_from_there_on(variant):
 
 @pytest.mark.parametrize("variant", TABLES)
 def test_the_start_is_0_again_afterwards(variant):
-    model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
+    model = random_model(EncoderModel, encoder_config(variant))
+    ids = tokens(3, LENGTH)
     before = states(model, ids)
     with model.variant.starting_at(START):
         pass
@@ -146,7 +149,8 @@ def test_the_start_is_0_again_afterwards(variant):
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS.keys() - TABLES.keys() - {"add-sinusoidal"}))
 def test_where_only_distances_count_the_start_changes_nothing(variant):
-    model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
+    model = random_model(EncoderModel, encoder_config(variant))
+    ids = tokens(3, LENGTH)
     before = states(model, ids)
     with model.variant.starting_at(START):
         assert max_error(states(model, ids), before) == 0
@@ -167,7 +171,8 @@ def test_fixed_sinusoids_start_where_they_are_told_to():
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_positions_that_do_not_exist_are_refused(variant):
-    model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, POSITIONS + 1)
+    model = random_model(EncoderModel, encoder_config(variant))
+    ids = tokens(3, POSITIONS + 1)
     with pytest.raises(
         ValueError, match=f"{POSITIONS + 1} tokens, but the encoder has {POSITIONS} positions"
     ):
@@ -175,7 +180,7 @@ def test_positions_that_do_not_exist_are_refused(variant):
 
 
 @pytest.mark.parametrize(
-    ("variant", "options", "types", "said"),
+    ("variant", "options", "types", "message"),
     [
         (
             "concat-split",
@@ -199,6 +204,8 @@ def test_positions_that_do_not_exist_are_refused(variant):
     ],
     ids=str,
 )
-def test_options_that_the_encoders_sizes_do_not_permit_are_refused(variant, options, types, said):
-    with pytest.raises(UserError, match=said):
+def test_options_that_the_encoders_sizes_do_not_permit_are_refused(
+    variant, options, types, message
+):
+    with pytest.raises(UserError, match=message):
         EncoderModel(encoder_config(variant, variant_options=options, type_vocab_size=types))

@@ -74,12 +74,12 @@ def test_a_row_is_read_whole(name, row):
 @each_table
 def test_counterparts_are_variants_with_their_own_defaults(published):
     from glue_bench.model.variants import VARIANTS
-    from glue_bench.model.variants.options import PLACES
+    from glue_bench.model.variants.options import SEGMENT_PLACES
 
     for row in published.rows:
         if row.variant:
             check_defaults(row, VARIANTS[row.variant])
-        assert row.segments in (None, *PLACES)
+        assert row.segments in (None, *SEGMENT_PLACES)
 
 
 def check_defaults(row, variant):

@@ -74,12 +74,6 @@ CEILINGS: dict[str, dict[str, float]] = {
     "glue_bench/data": {
         density.COMPREHENSIONS: 22,
     },
-    "glue_bench/model": {
-        density.TUPLES: 4,
-        density.VAGUE_NAMES: 8,
-        density.WIDE_FUNCTIONS: 1,
-        density.LONG_LINES: 190,
-    },
     "glue_bench/pages": {
         density.UNFORMATTED: 1,
     },

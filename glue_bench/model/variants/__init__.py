@@ -1,4 +1,4 @@
-"""VARIANTS: every way of combining embeddings, by name. Those of plugins join them when they are loaded."""
+"""VARIANTS: every way of combining embeddings, by name. Plugins add theirs when they are loaded."""
 
 from glue_bench.model.variants.additive import Add, AddSinusoidal, Gate, Multiply, NoPosition
 from glue_bench.model.variants.base import Variant

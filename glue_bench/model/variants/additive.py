@@ -1,10 +1,11 @@
-"""Word, position and segment meet at the input, in vectors of the same dimensions: added, multiplied, gated.
+"""Word, position and segment meet at the input, in the same dimensions: added, multiplied, gated.
 
 Shapes: b batch, l length, d width of the tables.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal
 
 import torch
@@ -32,9 +33,9 @@ class NoPosition(Variant):
 class PositionTable(nn.Embedding):
     """A learned table of positions. `start` says what its rows are before training.
 
-    A number multiplies the normal draw that every table starts with, whose deviation is `initializer_range`. With
-    `sinusoids` the rows start at the sinusoids of Vaswani et al. 2017, with `initializer_range` as their root mean
-    square.
+    A number multiplies the normal draw that every table starts with, whose deviation is
+    `initializer_range`. With `sinusoids` the rows start at the sinusoids of Vaswani et al. 2017,
+    with `initializer_range` as their root mean square.
     """
 
     def __init__(self, dims: Dimensions, start: float | Literal["sinusoids"]) -> None:
@@ -45,22 +46,22 @@ class PositionTable(nn.Embedding):
         self.initializer_range = dims.initializer_range
 
     def fresh_weight(self) -> Float[Tensor, "n d"]:
-        """The rows (n, d) to start with; the normal draw is in the table when this is called."""
+        """Return the rows to start with; the normal draw is in the table when this is called."""
         drawn = self.weight.detach()
         if self.start == "sinusoids":
             rows = sinusoids(self.num_embeddings, self.embedding_dim, drawn)
-            return (
-                self.initializer_range * 2**0.5 * rows
-            )  # the root mean square of a row is 1 / sqrt(2)
+            # The root mean square of a row is 1 / sqrt(2).
+            return self.initializer_range * 2**0.5 * rows
         return self.start * drawn
 
 
 class Add(Variant):
     """x_i = w_i + p_i + s_i (BERT, Devlin et al. 2019, section 3).
 
-    With `position_norm` LayerNorm is applied to p_i before the sum, as TUPE does before its own projections (Ke, He &
-    Liu 2021, appendix B). A normalised row has a root mean square of 1 whatever the table's start is, so that positions
-    are larger than words at first. `position_start` is the start of the table: see `PositionTable`.
+    With `position_norm` LayerNorm is applied to p_i before the sum, as TUPE does before its own
+    projections (Ke, He & Liu 2021, appendix B). A normalised row has a root mean square of 1
+    whatever the table's start is, so that positions are larger than words at first.
+    `position_start` is the start of the table: see `PositionTable`.
     """
 
     summary = "token + position + segment, as BERT"
@@ -76,44 +77,46 @@ class Add(Variant):
     ) -> None:
         super().__init__(dims)
         self.positions = PositionTable(dims, position_start)
-        self.position_norm = (
-            nn.LayerNorm(dims.embedding_size, eps=dims.layer_norm_eps) if position_norm else None
-        )
+        self.position_norm: nn.LayerNorm | None = None
+        if position_norm:
+            self.position_norm = nn.LayerNorm(dims.embedding_size, eps=dims.layer_norm_eps)
 
     def position_rows(self, length: int) -> Float[Tensor, "l d"]:
-        """The p_i of `length` tokens, normalised with `position_norm`."""
-        rows = self.positions.weight[
-            :length
-        ]  # a slice and not a lookup, whose gradient would be a scatter
+        """Return the p_i of `length` tokens, normalised with `position_norm`."""
+        # A slice and not a lookup, whose gradient would be a scatter.
+        rows = self.positions.weight[:length]
         return rows if self.position_norm is None else self.position_norm(rows)
 
     def forward(
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
     ) -> EncoderInput:
         positions = self.position_rows(token_ids.shape[1])
-        return EncoderInput(self.words_and_segments(token_ids, segment_ids) + positions)
+        content = self.words_and_segments(token_ids, segment_ids)
+        return EncoderInput(content + positions)
 
     def graft(self, base: Additive) -> Grafted:
         """Take over words, segments and positions.
 
-        With `position_norm` every row has the same size, which rows of a checkpoint do not have: the LayerNorm starts
-        at their mean deviation, and the graft is not exact.
+        With `position_norm` every row has the same size, which rows of a checkpoint do not have:
+        the LayerNorm starts at their mean deviation, and the graft is not exact.
         """
         super().graft(base)
         self.positions.weight.copy_(base.positions)
         if self.position_norm is None:
             return Grafted(exact=True)
-        self.position_norm.weight.fill_(base.positions.std(dim=1).mean())
+        mean_deviation = base.positions.std(dim=1).mean()
+        self.position_norm.weight.fill_(mean_deviation)
         return Grafted(exact=False)
 
 
 class AddSinusoidal(Variant):
     """x_i = w_i + c PE_i + s_i with PE of Vaswani et al. 2017, section 3.5; nothing is learned.
 
-    `scale` c is the root mean square of what is added. Vaswani et al. scale the words up instead, by sqrt(d); BERT's
-    words start at 0.02, and so do these positions (as Wang & Chen 2020's code rescales them). With `scale: words` it is
-    the deviation that the word table starts with, and stays: the encoder's `initializer_range` where weights are fresh,
-    and in a graft that of the checkpoint's word table.
+    `scale` c is the root mean square of what is added. Vaswani et al. scale the words up instead,
+    by sqrt(d); BERT's words start at 0.02, and so do these positions (as Wang & Chen 2020's code
+    rescales them). With `scale: words` it is the deviation that the word table starts with, and
+    stays: the encoder's `initializer_range` where weights are fresh, and in a graft that of the
+    checkpoint's word table.
     """
 
     summary = "token + fixed sinusoid + segment, as the original Transformer"
@@ -126,16 +129,16 @@ class AddSinusoidal(Variant):
         check_pairs(dims.embedding_size, "its embeddings")
         self.scale: float | Tensor
         if scale == "words":
-            self.register_buffer(
-                "scale", torch.tensor(dims.initializer_range)
-            )  # saved with the weights
+            # A buffer, so that it is saved with the weights.
+            self.register_buffer("scale", torch.tensor(dims.initializer_range))
         else:
             self.scale = scale
 
     def forward(
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
     ) -> EncoderInput:
-        hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
+        hidden = self.words_and_segments(token_ids, segment_ids)
+        length = token_ids.shape[1]
         table = sinusoids(self.first_position + length, self.dims.embedding_size, hidden)
         if self.first_position:
             table = torch.cat([table[:1], table[self.first_position + 1 :]])
@@ -157,7 +160,10 @@ class AddSinusoidal(Variant):
 
 
 class Multiply(Add):
-    """x_i = w_i * (1 + p_i) + s_i, element by element: positions scale words and do not shift them."""
+    """x_i = w_i * (1 + p_i) + s_i, element by element.
+
+    Positions scale words and do not shift them.
+    """
 
     summary = "token * (1 + position) + segment"
     source = "this project"
@@ -167,9 +173,9 @@ class Multiply(Add):
     ) -> EncoderInput:
         words = self.words(token_ids)
         hidden = words * (1 + self.position_rows(words.shape[1]))
-        return EncoderInput(
-            hidden if self.segments is None else hidden + self.segments(segment_ids)
-        )
+        if self.segments is not None:
+            hidden = hidden + self.segments(segment_ids)
+        return EncoderInput(hidden)
 
     def graft(self, base: Additive) -> Grafted:
         super().graft(base)
@@ -179,8 +185,8 @@ class Multiply(Add):
 class Gate(Add):
     """x_i = 2 g_i w_i + 2 (1 - g_i) p_i + s_i with a scalar g_i = sigmoid(v . [w_i ; p_i] + b).
 
-    At g = 1/2 it is addition, where a graft starts. The scalar gate of Hallam & Tseng 2026, which leaves the
-    factor 2 to the LayerNorm that follows; here segments are added, and need it.
+    At g = 1/2 it is addition, where a graft starts. It is the scalar gate of Hallam & Tseng 2026,
+    which leaves the factor 2 to the LayerNorm that follows; here segments are added, and need it.
     """
 
     summary = (
@@ -197,11 +203,12 @@ class Gate(Add):
     ) -> EncoderInput:
         words = self.words(token_ids)
         positions = self.position_rows(words.shape[1]).expand_as(words)
-        gate = torch.sigmoid(self.gate(torch.cat([words, positions], dim=-1)))
+        pairs = torch.cat([words, positions], dim=-1)
+        gate = torch.sigmoid(self.gate(pairs))
         hidden = 2 * (gate * words + (1 - gate) * positions)
-        return EncoderInput(
-            hidden if self.segments is None else hidden + self.segments(segment_ids)
-        )
+        if self.segments is not None:
+            hidden = hidden + self.segments(segment_ids)
+        return EncoderInput(hidden)
 
     def graft(self, base: Additive) -> Grafted:
         nn.init.zeros_(self.gate.weight)
@@ -209,25 +216,31 @@ class Gate(Add):
         return super().graft(base)
 
 
-def check_pairs(size: int, what: str) -> None:
-    """Raises ValueError where dimensions do not come in pairs, of which each has one angle."""
+def check_pairs(size: int, owner: str) -> None:
+    """Raise ValueError where dimensions do not come in pairs; each pair has one angle."""
     if size % 2:
-        raise ValueError(
-            f"{what} of {size} dimensions cannot be split into pairs; give an even number"
-        )
+        fault = f"{owner} of {size} dimensions cannot be split into pairs"
+        raise ValueError(f"{fault}; give an even number")
 
 
 def angles(
     length: int, width: int, like: Tensor
 ) -> tuple[Float[Tensor, "l w2"], Float[Tensor, "l w2"]]:
-    """Sine and cosine of position * 10000^(-2m / width), m below width / 2; no buffer: loading would lose it."""
-    places = torch.arange(length, device=like.device, dtype=torch.float32)
-    rates = 10_000 ** (-torch.arange(0, width, 2, device=like.device, dtype=torch.float32) / width)
+    """Return sine and cosine of position * 10000^(-2m / width), m below width / 2.
+
+    They are no buffer: loading would lose it. Their device and type are those of `like`.
+    """
+    arange = partial(torch.arange, device=like.device, dtype=torch.float32)
+    places = arange(length)
+    rates = 10_000 ** (-arange(0, width, 2) / width)
     turns = places[:, None] * rates
     return turns.sin().to(like.dtype), turns.cos().to(like.dtype)
 
 
 def sinusoids(length: int, width: int, like: Tensor) -> Float[Tensor, "l w"]:
-    """PE of Vaswani et al. 2017, section 3.5. As sin^2 + cos^2 = 1, a row's root mean square is 1 / sqrt(2)."""
+    """Return PE of Vaswani et al. 2017, section 3.5.
+
+    As sin^2 + cos^2 = 1, a row's root mean square is 1 / sqrt(2).
+    """
     sine, cosine = angles(length, width, like)
     return torch.stack([sine, cosine], dim=-1).flatten(1)

@@ -17,7 +17,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, kw_only=True)
 class Dimensions:
-    """The sizes a variant is built for. `segment_types` 0 means that the encoder has no segments."""
+    """The sizes a variant is built for.
+
+    `segment_types` 0 means that the encoder has no segments.
+    """
 
     vocab_size: int
     embedding_size: int
@@ -33,16 +36,18 @@ class Dimensions:
 
 @dataclass(frozen=True)
 class EncoderInput:
-    """What a variant hands to the encoder: what enters the first block, and what changes the scores of every block.
+    """What a variant hands to the encoder: what enters the first block, and changes of scores.
 
     The scores of a block are (rotated q) (rotated k)^T * scale + bias + scores(q, k), and padding.
 
     Attributes:
         hidden: the sum before LayerNorm and dropout.
-        bias: added to the scaled scores: one tensor for all blocks, or a sequence with one tensor per block.
-        rotate: (block, queries, keys) -> (queries, keys), each (b, h, l, k): what the product is taken of instead.
-        scores: (block, queries, keys) -> extra scores (#b, h, l, l), already scaled; the queries and keys are those
-            before `rotate`.
+        bias: added to the scaled scores: one tensor for all blocks, or a sequence with one tensor
+            per block.
+        rotate: (block, queries, keys) -> (queries, keys), each (b, h, l, k): what the product is
+            taken of instead.
+        scores: (block, queries, keys) -> extra scores (#b, h, l, l), already scaled; the queries
+            and keys are those before `rotate`.
     """
 
     hidden: Float[Tensor, "b l d"]
@@ -51,19 +56,25 @@ class EncoderInput:
     scores: Callable[[int, Tensor, Tensor], Tensor] | None = None
 
     def biases(self) -> list[Tensor | None]:
-        """The bias that all blocks share, alone; or that of each block."""
-        return (
-            [self.bias] if self.bias is None or isinstance(self.bias, Tensor) else list(self.bias)
-        )
+        """Return one bias for all blocks (a list of one), or one for each."""
+        if self.bias is None or isinstance(self.bias, Tensor):
+            return [self.bias]
+        return list(self.bias)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Additive:
     """The weights of an additive encoder that a graft starts from.
 
-    `query` and `key` are the first block's projections, the ones that meet p_i in BERT (TUPE, equation 3). In an
-    encoder that projects its embeddings they read what is projected: d2 is the hidden size, and d is another.
-    `norm` is the LayerNorm weight applied to the sum.
+    Attributes:
+        words: The w_i.
+        positions: The p_i as they are added, normalised if the encoder normalises them.
+        segments: The s_i; None if the encoder adds none.
+        norm: The LayerNorm weight applied to the sum.
+        query: The first block's projection of queries, which meets p_i in BERT (TUPE, equation 3).
+            In an encoder that projects its embeddings it reads what is projected: d2 is the hidden
+            size, and d is another.
+        key: The first block's projection of keys.
     """
 
     words: Float[Tensor, "vocab d"]
@@ -76,23 +87,29 @@ class Additive:
 
 @dataclass(frozen=True)
 class Grafted:
-    """What a graft kept: all (`exact`), or of each table that was reduced the share of its sum of squares, 0 to 1."""
+    """What a graft kept.
+
+    Attributes:
+        exact: Whether the encoder computes the same as before.
+        variance_kept: For each table that was reduced the share of its sum of squares, 0 to 1.
+    """
 
     exact: bool
     variance_kept: Mapping[str, float] = field(default_factory=dict)
 
 
 class Variant(nn.Module, ABC):
-    """One answer to: how do token, segment and position embeddings meet? `model.contract` has its promises.
+    """One answer to: how do token, segment and position embeddings meet?
 
-    A subclass has a `words` table (the masked-LM head is tied to it), takes `Dimensions` and plain keyword options, and
-    scores are scaled by `score_scale`. `uses_position` says whether the order of tokens may change the output; arms
-    call a plugin's variant by its `name`. `content_size` is the width of the token and segment tables where it is not
-    the embedding size.
+    `model.contract` has its promises. A subclass has a `words` table (the masked-LM head is tied to
+    it), takes `Dimensions` and plain keyword options, and scores are scaled by `score_scale`.
+    `uses_position` says whether the order of tokens may change the output; arms call a plugin's
+    variant by its `name`. `content_size` is the width of the token and segment tables where it is
+    not the embedding size.
 
-    `position_tables` names the modules that are tables of absolute positions, each with the number of its first rows
-    that belong to [CLS]. It is empty where only distances count. Where it is None, the variant does not declare its
-    tables, and `starting_at` cannot be used.
+    `position_tables` names the modules that are tables of absolute positions, each with the number
+    of its first rows that belong to [CLS]. It is empty where only distances count. Where it is
+    None, the variant does not declare its tables, and `starting_at` cannot be used.
     """
 
     name: str
@@ -111,7 +128,7 @@ class Variant(nn.Module, ABC):
 
     @property
     def score_scale(self) -> float:
-        """1 / sqrt(score_terms * k): what a product of queries and keys is multiplied by, of words and positions."""
+        """1 / sqrt(score_terms * k): the factor of each product of queries and keys."""
         return (self.score_terms * self.dims.head_size) ** -0.5
 
     @abstractmethod
@@ -121,34 +138,43 @@ class Variant(nn.Module, ABC):
         """Return what enters the first block. The encoder has checked the ids."""
 
     @classmethod
-    def described(cls, options: Mapping[str, Any], origin: str) -> str:  # noqa: ARG003 (for variants that need them)
-        """An arm of it in words, by its options and the `origin` of its weights before any pretraining of ours."""
+    def described(cls, options: Mapping[str, Any], origin: str) -> str:  # noqa: ARG003
+        """Describe an arm of the variant in words.
+
+        Args:
+            options: The arm's options; some variants need them.
+            origin: That of its weights before any pretraining of ours.
+        """
         return cls.summary
 
     @contextmanager
     def starting_at(self, start: int) -> Iterator[None]:
-        """In this block the token after [CLS] is at position `start` + 1. [CLS] stays at position 0.
+        """In this block the token after [CLS] is at position `start` + 1; [CLS] stays at 0.
 
-        Sequences may then have `start` tokens less than there are positions. What depends on distances alone does not
-        change: distances are those of the places in the sequence. Raises ValueError where `position_tables` is None.
+        Sequences may then have `start` tokens less than there are positions. What depends on
+        distances alone does not change: distances are those of the places in the sequence. Raises
+        ValueError where `position_tables` is None.
         """
         if self.position_tables is None:
             raise ValueError(f"{type(self).__name__} does not declare its position_tables")
-        before = {}
+        weights_before: dict[nn.Module, nn.Parameter] = {}
         for name, fixed_rows in self.position_tables.items():
             table = self.get_submodule(name)
             weight = table.get_parameter("weight")
-            before[table] = weight
+            weights_before[table] = weight
             moved = torch.cat([weight[:fixed_rows], weight[start + fixed_rows :]])
             table.weight = nn.Parameter(moved.detach(), requires_grad=False)
         try:
             yield
         finally:
-            for table, weight in before.items():
+            for table, weight in weights_before.items():
                 table.weight = weight
 
     def graft(self, base: Additive) -> Grafted:
-        """Take over an additive encoder's weights, without gradients, as closely as possible; here content."""
+        """Take over an additive encoder's weights as closely as possible; here content.
+
+        It is called without gradients.
+        """
         self.words.weight.copy_(base.words)
         if self.segments is not None and base.segments is not None:
             self.segments.weight.copy_(base.segments)
@@ -157,13 +183,15 @@ class Variant(nn.Module, ABC):
     def words_and_segments(
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
     ) -> Float[Tensor, "b l d"]:
-        """The content that every variant shares: w_i + s_i."""
+        """Return the content that every variant shares: w_i + s_i."""
         words = self.words(token_ids)
-        return words if self.segments is None else words + self.segments(segment_ids)
+        if self.segments is None:
+            return words
+        return words + self.segments(segment_ids)
 
 
 def some_of(*names: str) -> AfterValidator:
-    """For an option that lists one or more of `names`: which ones counts, and not their order."""
+    """Make the type of an option that lists one or more of `names`; their order does not count."""
 
     def in_order(chosen: Sequence[str]) -> tuple[str, ...]:
         if not chosen or not set(chosen) <= set(names):

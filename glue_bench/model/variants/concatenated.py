@@ -1,4 +1,7 @@
-"""Concatenation: word, position and segment each have dimensions of their own, with or without a projection after."""
+"""Concatenation: word, position and segment have dimensions of their own.
+
+A projection may follow.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -16,13 +19,14 @@ from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, G
 class Concat(Add):
     """x_i = [w_i ; p_i ; s_i] M with M of shape (3d, d), or (2d, d) without segments.
 
-    With M = [I ; I ; I] it is addition, exactly. Early form in NLP encoders: Kitaev & Klein 2018 (without
-    projection); with projection it is the "concatenation" arm of Hallam & Tseng 2026.
+    With M = [I ; I ; I] it is addition, exactly. Early form in NLP encoders: Kitaev & Klein 2018
+    (without projection); with projection it is the "concatenation" arm of Hallam & Tseng 2026.
 
-    `init` is how M starts in fresh weights. `random` is N(0, r^2) with the encoder's `initializer_range` r, as every
-    other projection: tables of that scale then enter LayerNorm r sqrt(d) times as large as they would by addition,
-    which is 0.55 for d = 768 and 0.23 for d = 128, and every dimension mixes the parts. `identity` is [I ; I ; I], so
-    that the arm starts as `add` does and differs only in what it may learn. A graft starts there in either case.
+    `init` is how M starts in fresh weights. `random` is N(0, r^2) with the encoder's
+    `initializer_range` r, as in every projection: tables of that scale then enter LayerNorm
+    r sqrt(d) times as large as they would by addition, which is 0.55 for d = 768 and 0.23 for
+    d = 128, and every dimension mixes the parts. `identity` is [I ; I ; I], so that the arm starts
+    as `add` does and differs only in what it may learn. A graft starts there in either case.
     """
 
     summary = "token, position and segment concatenated, then projected"
@@ -37,16 +41,19 @@ class Concat(Add):
 
     @classmethod
     def described(cls, options: Mapping[str, Any], origin: str) -> str:
-        """Says how the projection starts; of a checkpoint's own projection nothing is known."""
+        """Say how the projection starts; of a checkpoint's own projection nothing is known."""
+        if origin not in (SCRATCH, "grafted"):
+            return cls.summary
         is_sum = origin == "grafted" or options.get("init") == "identity"
-        starts = "as the sum, which is 'add' exactly" if is_sum else "at random"
-        return cls.summary + f"; the projection starts {starts}" * (origin in (SCRATCH, "grafted"))
+        start = "as the sum, which is 'add' exactly" if is_sum else "at random"
+        return f"{cls.summary}; the projection starts {start}"
 
     def forward(
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
     ) -> EncoderInput:
         words = self.words(token_ids)
-        parts = [words, self.positions.weight[: words.shape[1]].expand_as(words)]
+        positions = self.positions.weight[: words.shape[1]]
+        parts = [words, positions.expand_as(words)]
         if self.segments is not None:
             parts.append(self.segments(segment_ids))
         return EncoderInput(self.projection(torch.cat(parts, dim=-1)))
@@ -57,23 +64,28 @@ class Concat(Add):
 
 
 class SumOfParts(nn.Linear):
-    """A projection of parts side by side that starts as their sum, wherever fresh weights are drawn."""
+    """A projection of parts side by side that starts as their sum where fresh weights are drawn."""
 
     def fresh_weight(self: nn.Linear) -> Float[Tensor, "d parts_d"]:
-        """[I ; I ; ...] in the shape of the weight."""
-        return torch.eye(self.out_features).repeat(1, self.in_features // self.out_features)
+        """Return [I ; I ; ...] in the shape of the weight."""
+        parts = self.in_features // self.out_features
+        return torch.eye(self.out_features).repeat(1, parts)
 
 
 class ConcatSplit(Variant):
-    """x_i = [w_i + s_i ; p_i], positions in `position_share` of the d dimensions, tokens and segments in the rest.
+    """x_i = [w_i + s_i ; p_i], with positions in `position_share` of the d dimensions.
 
-    It is addition where every table is zero in the other part's dimensions. Kitaev & Klein 2018 give positions
-    half of the dimensions; their factored attention keeps the parts apart in every block, here attention and
-    feed-forward layers mix them (their `--no-partitioned`), so that any share will do. An arm with tables wider than
-    its blocks (`embedding_size`) can give its tokens as many dimensions as `add` has: 128 of 160 with a share of 0.2.
+    It is addition where every table is zero in the dimensions of the opposite part. Kitaev & Klein
+    2018 give positions half of the dimensions; their factored attention keeps the parts apart in
+    every block, here attention and feed-forward layers mix them (their `--no-partitioned`), so that
+    any share will do. An arm with tables wider than its blocks (`embedding_size`) can give its
+    tokens as many dimensions as `add` has: 128 of 160 with a share of 0.2.
     """
 
-    summary = "token and position side by side in the d dimensions, no projection; + segment in the token part"
+    summary = (
+        "token and position side by side in the d dimensions, no projection; "
+        "+ segment in the token part"
+    )
     source = "Kitaev & Klein 2018"
     position_tables: Mapping[str, int] | None = {"positions": 1}
 
@@ -84,12 +96,10 @@ class ConcatSplit(Variant):
         positions = round(position_share * width)
         if not 0 < positions < width:
             parts = f"{width - positions} for tokens and {positions} for positions"
-            advice = (
-                f"neither may be 0, so give a share from {1 / width:.4g} to {1 - 1 / width:.4g}"
-            )
-            raise ValueError(
-                f"position_share {position_share} splits {width} dimensions into {parts}; {advice}"
-            )
+            fault = f"position_share {position_share} splits {width} dimensions into {parts}"
+            smallest = 1 / width
+            permitted = f"{smallest:.4g} to {1 - smallest:.4g}"
+            raise ValueError(f"{fault}; neither may be 0, so give a share from {permitted}")
         super().__init__(dims, content_size=width - positions)
         self.positions = nn.Embedding(dims.max_positions, positions)
 
@@ -102,41 +112,47 @@ class ConcatSplit(Variant):
         return EncoderInput(torch.cat([content, positions], dim=-1))
 
     def graft(self, base: Additive) -> Grafted:
-        """Reduce the token and the position table by a truncated SVD each, segments like the tokens they join.
+        """Reduce the token and the position table by a truncated SVD each.
 
-        The blocks stay as they are: only where the tables are already split does it compute the same.
+        Segments are reduced like the tokens they join. The blocks stay as they are: only where the
+        tables are already split does it compute the same.
         """
         split = self.words.embedding_dim
-        content, places = (
-            principal_basis(base.words, slice(split)),
-            principal_basis(base.positions, slice(split, None)),
-        )
-        tables = {
-            "tokens": (self.words, base.words, content),
-            "positions": (self.positions, base.positions, places),
+        content = principal_basis(base.words, slice(split))
+        places = principal_basis(base.positions, slice(split, None))
+        kept = {
+            "tokens": reduce_table(self.words, base.words, content),
+            "positions": reduce_table(self.positions, base.positions, places),
         }
         if self.segments is not None and base.segments is not None:
-            tables["segments"] = self.segments, base.segments, content
-        kept = {}
-        for name, (module, table, basis) in tables.items():
-            module.weight.copy_(table @ basis)
-            total = float(table.double().square().sum())
-            kept[name] = (
-                float((table.double() @ basis.double()).square().sum()) / total if total else 1.0
-            )
+            kept["segments"] = reduce_table(self.segments, base.segments, content)
         return Grafted(exact=False, variance_kept=kept)
 
 
-def principal_basis(table: Float[Tensor, "rows d"], place: slice) -> Float[Tensor, "d r"]:
-    """Orthonormal columns over the span of the table's first r right singular vectors, not centred.
+def reduce_table(
+    module: nn.Embedding, table: Float[Tensor, "rows d"], basis: Float[Tensor, "d r"]
+) -> float:
+    """Fill a module with a table in fewer dimensions; return the share of the squares it keeps."""
+    module.weight.copy_(table @ basis)
+    total = float(table.double().square().sum())
+    if not total:
+        return 1.0
+    reduced = table.double() @ basis.double()
+    return float(reduced.square().sum()) / total
 
-    r is the size of `place`. Every rotation of the columns keeps the same variance; of these, the one is taken that
-    brings `table @ basis` nearest to `table[:, place]`, the coordinates whose place it takes (orthogonal Procrustes,
-    Schönemann 1966). It also makes the result independent of the signs that the solver chose.
+
+def principal_basis(table: Float[Tensor, "rows d"], place: slice) -> Float[Tensor, "d r"]:
+    """Return orthonormal columns over the table's first r right singular vectors, not centred.
+
+    r is the size of `place`. Every rotation of the columns keeps the same variance; the one is
+    taken that brings `table @ basis` nearest to `table[:, place]`, the coordinates whose place it
+    takes (orthogonal Procrustes, Schönemann 1966). It also makes the result independent of the
+    signs that the solver chose.
     """
-    # Of d x d instead of rows x d: its eigenvectors are the right singular vectors. In float64, as it squares.
+    # Of d x d instead of rows x d: its eigenvectors are the right singular vectors. In float64, as
+    # it squares.
     gram = table.double().mT @ table.double()
     nearest = gram[:, place]
     top = torch.linalg.eigh(gram).eigenvectors[:, -nearest.shape[1] :]
-    left, _, right = torch.linalg.svd(top.mT @ nearest)
-    return (top @ left @ right).to(table.dtype)
+    u, _, v = torch.linalg.svd(top.mT @ nearest)
+    return (top @ u @ v).to(table.dtype)

@@ -1,8 +1,9 @@
-"""A variant's options, declared by its constructor's keywords; and from a name and options to the module.
+"""A variant's options, declared by its constructor's keywords; and the module that they make.
 
-An option has a default, and the type of its annotation or, without one, of its default. What a file gives is held to
-that type as JSON has it: `"false"` is no bool, and `true` no number. There is one form to compare: JSON values, without
-the options that equal their default, so that to write a default out changes nothing.
+An option has a default, and the type of its annotation or, without one, of its default. What a file
+gives is held to that type as JSON has it: `"false"` is no bool, and `true` no number. There is one
+form to compare: JSON values, without the options that equal their default, so that to write a
+default out changes nothing.
 """
 
 import inspect
@@ -20,9 +21,11 @@ from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Dimensions, Variant
 
 SEGMENTS = "segments"
-PLACES = ("input", "scores", "none")
-"""Where segments enter, an axis of its own: `input` adds (or concatenates) their embedding, as BERT; `scores` gives
-each head a scalar for each pair of segments, as DIET; `none` drops them, as TUPE.
+SEGMENT_PLACES = ("input", "scores", "none")
+"""Where segments enter, an axis of its own.
+
+`input` adds (or concatenates) their embedding, as BERT. `scores` gives each head a scalar for each
+pair of segments, as DIET. `none` drops them, as TUPE.
 """
 
 
@@ -35,105 +38,150 @@ class Option(NamedTuple):
 
 @cache
 def declared(variant: type[Variant], name: str) -> Mapping[str, Option]:
-    """The options of a variant, called `name` in errors: its own, then `segments`, which all have.
+    """Return the options of a variant: its own, then `segments`, which all have.
 
-    Raises UserError where one stands before the `*`, has no default, or a type that cannot be checked.
+    Args:
+        variant: The class.
+        name: What it is called in errors.
+
+    Returns:
+        The options by name.
+
+    Raises:
+        UserError: an option stands before the `*`, has no default, or a type that cannot be
+            checked.
     """
-    options, inherited = {}, inspect.signature(Variant.__init__).parameters
-    for option, each in [*inspect.signature(variant.__init__).parameters.items()][
-        2:
-    ]:  # after self and dims
-        if each == inherited.get(option) or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+    options: dict[str, Option] = {}
+    inherited = inspect.signature(Variant.__init__).parameters
+    parameters = list(inspect.signature(variant.__init__).parameters.items())
+    for option, parameter in parameters[2:]:  # after self and dims
+        is_open_ended = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if is_open_ended or parameter == inherited.get(option):
             continue
-        default = each.default
         try:
-            if each.kind is not each.KEYWORD_ONLY:
-                raise TypeError("it stands before the `*`")
-            hints = get_type_hints(variant.__init__, include_extras=True)
-            kind = TypeAdapter(hints.get(option, Any if default is None else type(default)))
-            kind.validate_python(default, strict=True)
-            options[option] = Option(kind, kind.dump_python(default, mode="json", warnings=False))
-            json.dumps(options[option].default, allow_nan=False)
+            options[option] = _option(variant, option, parameter)
         except Exception as error:  # what an annotation that is text may raise is anything
-            needs = f"option '{option}' needs a `*` before it, a default, and a type that JSON has: {first_line(error)}"
-            raise UserError(f"variant '{name}': {needs}") from error
-    return options | {SEGMENTS: Option(TypeAdapter(str), "input")}
+            needs = "needs a `*` before it, a default, and a type that JSON has"
+            reason = first_line(error)
+            fault = f"option '{option}' {needs}: {reason}"
+            raise UserError(f"variant '{name}': {fault}") from error
+    options[SEGMENTS] = Option(TypeAdapter(str), "input")
+    return options
 
 
-def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Options as the constructor takes them, `segments` among them; `where` they stand goes before an error.
+def _option(variant: type[Variant], name: str, parameter: inspect.Parameter) -> Option:
+    """Return the option that a keyword declares."""
+    if parameter.kind is not parameter.KEYWORD_ONLY:
+        raise TypeError("it stands before the `*`")
+    default = parameter.default
+    default_hint = Any if default is None else type(default)
+    hints = get_type_hints(variant.__init__, include_extras=True)
+    kind: TypeAdapter[Any] = TypeAdapter(hints.get(name, default_hint))
+    kind.validate_python(default, strict=True)
+    written = kind.dump_python(default, mode="json", warnings=False)
+    json.dumps(written, allow_nan=False)
+    return Option(kind, written)
 
-    Raises UserError for a variant or an option that does not exist, or a value that is not of its option's type.
+
+def check_variant(name: str, options: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+    """Parse options as the constructor takes them, `segments` among them.
+
+    Args:
+        name: The name of the variant.
+        options: Options as a file gives them.
+        place: Where they stand, for messages.
+
+    Returns:
+        The values by name.
+
+    Raises:
+        UserError: a variant or an option does not exist, or a value is not of its option's type.
     """
-    place, variant = f"{where}: " if where else "", f"variant '{name}'"
+    prefix = f"{place}: " if place else ""
     if name not in VARIANTS:
-        error = unknown("variant", name, [*VARIANTS, NATIVE], where)
-        advice = "a variant of your own needs its file: --plugin FILE, or glue_bench.load_plugins([FILE])"
-        raise UserError(f"{error} ({advice})")
-    known, parsed = declared(VARIANTS[name], name), {}
+        fault = unknown("variant", name, [*VARIANTS, NATIVE], place)
+        advice = "a variant of your own needs its file: --plugin FILE"
+        raise UserError(f"{fault} ({advice}, or glue_bench.load_plugins([FILE]))")
+    variant = f"variant '{name}'"
+    permitted = declared(VARIANTS[name], name)
+    parsed: dict[str, Any] = {}
     for option, value in options.items():
-        if option not in known:
-            raise UserError(place + str(unknown("option", option, known, variant)))
-        if option == SEGMENTS and value not in PLACES:
-            raise UserError(
-                place + str(unknown("value", value, PLACES, f"option '{option}' of {variant}"))
-            )
+        if option not in permitted:
+            raise UserError(f"{prefix}{unknown('option', option, permitted, variant)}")
+        about = f"option '{option}' of {variant}"
+        if option == SEGMENTS and value not in SEGMENT_PLACES:
+            raise UserError(f"{prefix}{unknown('value', value, SEGMENT_PLACES, about)}")
         try:
-            parsed[option] = known[option].kind.validate_json(
-                json.dumps(value, allow_nan=False), strict=True
-            )
+            written = json.dumps(value, allow_nan=False)
+            parsed[option] = permitted[option].kind.validate_json(written, strict=True)
         except (ValueError, TypeError) as error:  # the second where JSON has no such value
-            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            reason = reason.removeprefix("Value error, ")
-            reason = reason[:1].lower() + reason[1:]
-            raise UserError(
-                f"{place}option '{option}' of {variant}: {reason}, not {quoted(value)}"
-            ) from error
+            reason = _reason(error)
+            raise UserError(f"{prefix}{about}: {reason}, not {quoted(value)}") from error
     return parsed
 
 
+def _reason(error: Exception) -> str:
+    """Say why a value is refused, in a clause that follows a colon."""
+    reason = str(error)
+    if isinstance(error, ValidationError):
+        reason = error.errors()[0]["msg"]
+    reason = reason.removeprefix("Value error, ")
+    return reason[:1].lower() + reason[1:]
+
+
 def canonical_options(name: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A variant's options in the form to compare, hash and store: JSON's, without defaults; raises as check_variant."""
-    plain = {}
+    """Return a variant's options in the form to compare, hash and store.
+
+    They are JSON's values, without defaults. Raises UserError as `check_variant`.
+    """
+    canonical: dict[str, Any] = {}
     for option, value in check_variant(name, options or {}).items():
         kind, default = declared(VARIANTS[name], name)[option]
-        if (written := kind.dump_python(value, mode="json", warnings=False)) != default:
-            plain[option] = written
-    return plain
+        written = kind.dump_python(value, mode="json", warnings=False)
+        if written != default:
+            canonical[option] = written
+    return canonical
 
 
 def segments_enter(config: EncoderConfig) -> str:
-    """Where segments enter: one of PLACES; `none` for an encoder that has no segments.
+    """Return where segments enter: one of SEGMENT_PLACES; `none` if the encoder has no segments.
 
-    Raises UserError where they are to enter the scores of an encoder that has fewer than two: nothing is learned there.
+    Raises UserError where they are to enter the scores of an encoder that has fewer than two:
+    nothing is learned there.
     """
-    place = (config.variant_options or {}).get(SEGMENTS, "input")
+    options = config.variant_options or {}
+    place = options.get(SEGMENTS, "input")
     if config.type_vocab_size < 2 and place == "scores":
-        has = "only one" if config.type_vocab_size else "none"
-        raise UserError(
-            f"variant '{config.variant}': segments cannot enter the scores, the encoder has {has}"
-        )
+        count = "only one" if config.type_vocab_size else "none"
+        fault = f"segments cannot enter the scores, the encoder has {count}"
+        raise UserError(f"variant '{config.variant}': {fault}")
     return place if config.type_vocab_size else "none"
 
 
 def build_variant(config: EncoderConfig) -> Variant:
-    """The variant that a configuration names, with fresh weights; raises as `check_variant`."""
+    """Build the variant that a configuration names, with fresh weights.
+
+    Raises UserError as `check_variant`.
+    """
     options = check_variant(config.variant, config.variant_options or {})
     options.pop(SEGMENTS, None)
+    adds_segments = segments_enter(config) == "input"
     dims = Dimensions(
         vocab_size=config.vocab_size,
         embedding_size=config.embedding_size,
         num_heads=config.num_attention_heads,
         head_size=config.hidden_size // config.num_attention_heads,
         max_positions=config.max_position_embeddings,
-        segment_types=config.type_vocab_size if segments_enter(config) == "input" else 0,
+        segment_types=config.type_vocab_size if adds_segments else 0,
         num_blocks=config.num_hidden_layers,
         layer_norm_eps=config.layer_norm_eps,
         initializer_range=config.initializer_range,
         padding_id=config.pad_token_id,
     )
+    variant = VARIANTS[config.variant]
     try:
-        return VARIANTS[config.variant](dims, **options)
+        return variant(dims, **options)
     except Exception as error:  # what the code of a plugin raises is anything
-        reason = f"cannot be made with options {config.variant_options or {}}: {' '.join(str(error).split())}"
+        cause = " ".join(str(error).split())
+        reason = f"cannot be made with options {config.variant_options or {}}: {cause}"
         raise UserError(f"variant '{config.variant}' {reason}") from error

@@ -31,10 +31,11 @@ TERMS = ("content-position", "position-content")
 
 
 class RelativeBias(nn.Module):
-    """T5's bucketed bias (Raffel et al. 2020, section 2.1), one scalar a head and bucket, not scaled by 1 / sqrt(k).
+    """T5's bucketed bias (Raffel et al. 2020, section 2.1), one scalar a head and bucket.
 
-    Half of the buckets are for keys to the right; of each half, half are for single distances and the rest grow
-    logarithmically up to MAX_DISTANCE and beyond. `extra` rows at the end of the table belong to no distance.
+    It is not scaled by 1 / sqrt(k). Half of the buckets are for keys to the right; of each half,
+    half are for single distances and the rest grow logarithmically up to MAX_DISTANCE and beyond.
+    `extra` rows at the end of the table belong to no distance.
     """
 
     def __init__(self, num_heads: int, extra: int = 0) -> None:
@@ -42,17 +43,24 @@ class RelativeBias(nn.Module):
         self.table = nn.Embedding(BUCKETS + extra, num_heads)
 
     def forward(self, length: int) -> Float[Tensor, "1 h l l"]:
-        away, half = offsets(length, self.table.weight), BUCKETS // 2
-        exact, far = half // 2, away.abs()
-        # In float32 like T5, whose rounding at a bucket's edge is part of what a trained table expects.
-        ratio = torch.log(far.clamp(min=1).float() / exact) / math.log(MAX_DISTANCE / exact)
-        logarithmic = (exact + (ratio * (half - exact)).long()).clamp(max=half - 1)
-        buckets = (away > 0) * half + torch.where(far < exact, far, logarithmic)
+        offset = offsets(length, self.table.weight)
+        distance = offset.abs()
+        half = BUCKETS // 2
+        exact = half // 2
+        # In float32 like T5: a trained table expects its rounding at a bucket's edge.
+        ratio = torch.log(distance.clamp(min=1).float() / exact) / math.log(MAX_DISTANCE / exact)
+        growing = exact + (ratio * (half - exact)).long()
+        logarithmic = growing.clamp(max=half - 1)
+        in_half = torch.where(distance < exact, distance, logarithmic)
+        buckets = (offset > 0) * half + in_half
         return rearrange(self.table(buckets), "i j h -> 1 h i j")
 
 
 class AddRelative(Add):
-    """BERT-R of TUPE's table 1: learned positions at the input, and T5's bias, shared by all blocks (equation 5)."""
+    """BERT-R of TUPE's table 1 (equation 5): learned positions at the input, and T5's bias.
+
+    All blocks share the bias.
+    """
 
     summary = "token + position + segment, and T5's bucketed bias on the scores (BERT-R)"
     source = "Raffel et al. 2020; Ke, He & Liu 2021"
@@ -73,11 +81,12 @@ class AddRelative(Add):
 
 
 class Alibi(Variant):
-    """a_ij -= m_h |i - j| with fixed slopes (Press, Smith & Lewis 2022), symmetric as encoders use it.
+    """a_ij -= m_h |i - j| with fixed slopes (Press, Smith & Lewis 2022), as encoders use it.
 
-    The paper's model is a decoder, which sees only what is to the left. Here both sides get the same bias, so that a
-    head cannot tell a token's left neighbour from its right one: direction shows in the distance to [CLS] alone. The
-    slopes are the paper's, the geometric sequence from 2^(-8/h) on, interleaved where h is no power of two.
+    The paper's model is a decoder, which sees only what is to the left. Here both sides get the
+    same bias, so that a head cannot tell a token's left neighbour from its right one: direction
+    shows in the distance to [CLS] alone. The slopes are the paper's, the geometric sequence from
+    2^(-8/h) on, interleaved where h is no power of two.
     """
 
     summary = (
@@ -90,20 +99,27 @@ class Alibi(Variant):
     def forward(
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
     ) -> EncoderInput:
-        hidden, heads = self.words_and_segments(token_ids, segment_ids), self.dims.num_heads
-        power = 2 ** math.floor(math.log2(heads))
-        ratios = [2 ** (-8 * (head + 1) / power) for head in range(power)]
-        ratios += [2 ** (-4 * (head + 1) / power) for head in range(0, 2 * (heads - power), 2)]
+        hidden = self.words_and_segments(token_ids, segment_ids)
         # Filled in place: a list would be copied from the host, which waits for a GPU.
-        slopes = torch.cat([hidden.new_full((1,), ratio) for ratio in ratios])
-        away = offsets(token_ids.shape[1], hidden).abs()
-        return EncoderInput(hidden, -rearrange(slopes, "h -> 1 h 1 1") * away)
+        slopes = torch.cat([hidden.new_full((1,), slope) for slope in self.slopes()])
+        distance = offsets(token_ids.shape[1], hidden).abs()
+        return EncoderInput(hidden, -rearrange(slopes, "h -> 1 h 1 1") * distance)
+
+    def slopes(self) -> list[float]:
+        """Return m_h of each head."""
+        heads = self.dims.num_heads
+        power = 2 ** math.floor(math.log2(heads))
+        slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
+        remaining = heads - power
+        slopes += [2 ** (-4 * (head + 1) / power) for head in range(0, 2 * remaining, 2)]
+        return slopes
 
 
 class Rotary(Variant):
-    """q_i and k_j rotated by their positions, so that q_i k_j depends on j - i alone (RoFormer, Su et al. 2021).
+    """q_i and k_j rotated by their positions, so that q_i k_j depends on j - i alone.
 
-    Pairs (x, y) of neighbours in each head become (x cos - y sin, y cos + x sin) of position * 10000^(-2m/k).
+    RoFormer, Su et al. 2021. Pairs (x, y) of neighbours in each head become
+    (x cos - y sin, y cos + x sin) of position * 10000^(-2m/k).
     """
 
     summary = "queries and keys rotated by position (RoPE)"
@@ -121,18 +137,22 @@ class Rotary(Variant):
         sine, cosine = angles(token_ids.shape[1], self.dims.head_size, hidden)
 
         def rotated(heads: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
-            x, y = heads[..., ::2], heads[..., 1::2]
-            return torch.stack([x * cosine - y * sine, y * cosine + x * sine], dim=-1).flatten(-2)
+            x = heads[..., ::2]
+            y = heads[..., 1::2]
+            pairs = [x * cosine - y * sine, y * cosine + x * sine]
+            return torch.stack(pairs, dim=-1).flatten(-2)
 
         return EncoderInput(hidden, rotate=lambda _, query, key: (rotated(query), rotated(key)))
 
 
 class Shaw(Variant):
-    """a_ij = (x_i W^Q)(x_j W^K + a_(j - i))^T / sqrt(k) (equation 4 of TUPE; Shaw et al. 2018, equation 4).
+    """a_ij = (x_i W^Q)(x_j W^K + a_(j - i))^T / sqrt(k).
 
-    Each block has its own table of keys, shared by its heads; j - i is clipped to -max_distance and +max_distance.
+    Equation 4 of TUPE, and equation 4 of Shaw et al. 2018. Each block has its own table of keys,
+    shared by its heads; j - i is clipped to -max_distance and +max_distance.
 
-    What is missing of the paper: the relative values a^V, which it adds to what attention mixes (its equation 3).
+    What is missing: the paper's relative values a^V, which it adds to what attention mixes (its
+    equation 3).
     """
 
     summary = "a learned key vector for each distance, in each block (relative keys, Shaw et al.)"
@@ -151,8 +171,8 @@ class Shaw(Variant):
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
     ) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
-        away = offsets(token_ids.shape[1], hidden).clamp(-self.max_distance, self.max_distance)
-        rows = away + self.max_distance
+        offset = offsets(token_ids.shape[1], hidden)
+        rows = offset.clamp(-self.max_distance, self.max_distance) + self.max_distance
 
         def relative_scores(block: int, query: Tensor, _: Tensor) -> Tensor:
             table = self.relative_keys[block].get_parameter("weight")
@@ -166,13 +186,14 @@ class Disentangled(Variant):
 
         a_ij = (Q^c_i K^c_j + Q^c_i K^r_m + K^c_j Q^r_m) / sqrt(3k)
 
-    K^r = P W_kr (`keys`) without bias and Q^r = P W_qr (`queries`) with bias, of their own in each block; P
-    (`distances`) has 2n rows and is shared. The paper writes j - i + n for Q^r; its code, followed here, takes
-    i - j + n for both. With one of the two `terms` the scale is 1 / sqrt(2k), as in that code.
+    K^r = P W_kr (`keys`) without bias and Q^r = P W_qr (`queries`) with bias, of their own in each
+    block; P (`distances`) has 2n rows and is shared. The paper writes j - i + n for Q^r; its code,
+    followed here, takes i - j + n for both. With one of the two `terms` the scale is 1 / sqrt(2k),
+    as in that code.
 
-    What is missing: the enhanced mask decoder, which gives absolute positions to the masked-LM head (section 3.2; here
-    they do not enter at all), and the code's dropout of P. K^c has a bias here, which enters the last term, and none in
-    the code.
+    What is missing: the enhanced mask decoder, which gives absolute positions to the masked-LM head
+    (section 3.2; here they do not enter at all), and the code's dropout of P. K^c has a bias here,
+    which enters the last term, and none in the code.
     """
 
     summary = "content-position and position-content scores over relative distances (DeBERTa)"
@@ -186,37 +207,48 @@ class Disentangled(Variant):
         self.terms = frozenset(terms)
         self.score_terms = 1 + len(self.terms)
         self.distances = nn.Embedding(2 * dims.max_positions, dims.embedding_size)
-        blocks = {term: dims.num_blocks if term in self.terms else 0 for term in TERMS}
         project = partial(nn.Linear, dims.embedding_size, dims.num_heads * dims.head_size)
-        self.keys = nn.ModuleList(project(bias=False) for _ in range(blocks["content-position"]))
-        self.queries = nn.ModuleList(project() for _ in range(blocks["position-content"]))
+        blocks = range(dims.num_blocks)
+        self.keys = nn.ModuleList()
+        self.queries = nn.ModuleList()
+        if "content-position" in self.terms:
+            self.keys.extend(project(bias=False) for _ in blocks)
+        if "position-content" in self.terms:
+            self.queries.extend(project() for _ in blocks)
 
     def forward(
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
     ) -> EncoderInput:
-        hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
-        # Only the 2l - 1 distances that occur are projected: row i - j + l - 1 here is row i - j + n of P.
+        hidden = self.words_and_segments(token_ids, segment_ids)
+        length = token_ids.shape[1]
+        # Only the 2l - 1 distances that occur are projected: row i - j + l - 1 here is row
+        # i - j + n of P.
         middle = self.dims.max_positions
         table = self.distances.weight[middle - length + 1 : middle + length]
         rows = length - 1 - offsets(length, hidden)
         heads = partial(rearrange, pattern="r (h k) -> h r k", h=self.dims.num_heads)
 
         def relative_scores(block: int, query: Tensor, key: Tensor) -> Tensor:
-            # Content-position reads the query alone and position-content the key alone, so each is scaled once.
-            query, key = query * self.score_scale, key * self.score_scale
-            wanted = []
+            # Content-position reads the query alone and position-content the key alone, so each is
+            # scaled once.
+            terms: list[Tensor] = []
             if self.keys:
-                wanted.append(by_distance(query, heads(self.keys[block](table)), rows))
+                project = self.keys[block]
+                relative_keys = heads(project(table))
+                terms.append(by_distance(query * self.score_scale, relative_keys, rows))
             if self.queries:
-                # Gathered with a row a key and a column a query, so both the choice and the result are transposed.
-                wanted.append(by_distance(key, heads(self.queries[block](table)), rows.mT).mT)
-            return torch.stack(wanted).sum(0)
+                # Gathered with a row a key and a column a query, so the choice and the result are
+                # transposed.
+                project = self.queries[block]
+                relative_queries = heads(project(table))
+                terms.append(by_distance(key * self.score_scale, relative_queries, rows.mT).mT)
+            return torch.stack(terms).sum(0)
 
         return EncoderInput(hidden, scores=relative_scores)
 
 
 def offsets(length: int, like: Tensor) -> Int[Tensor, "l l"]:
-    """The offsets j - i for query i and key j, on the device of `like`."""
+    """Return the offsets j - i for query i and key j, on the device of `like`."""
     places = torch.arange(length, device=like.device)
     return places - places[:, None]
 
@@ -224,6 +256,9 @@ def offsets(length: int, like: Tensor) -> Int[Tensor, "l l"]:
 def by_distance(
     heads: Float[Tensor, "b h l k"], table: Float[Tensor, "*h r k"], rows: Int[Tensor, "l l"]
 ) -> Float[Tensor, "b h l l"]:
-    """heads_i . table[rows_ij], the table one for all heads or one a head: one product, then a choice."""
+    """Compute heads_i . table[rows_ij] by one product, then a choice.
+
+    The table is one for all heads or one a head.
+    """
     products = heads @ table.mT
     return torch.gather(products, -1, rows.expand(*products.shape[:2], -1, -1))
