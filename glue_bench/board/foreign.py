@@ -38,10 +38,11 @@ def read_frames(paths: Sequence[str | Path], cluster: str | None = None) -> pd.D
         cluster: The column that says which examples belong together; it becomes `cluster`.
 
     Returns:
-        RUN as texts, `file`, and `score`, or `id` with `outcome`, or `id`, `prediction` and `label`.
+        RUN as texts, `file`, and either `score`, or `id` with `outcome`, or `id` with `prediction`
+        and `label`.
 
     Raises:
-        UserError: a file that cannot be read, is of no known format, or has more than MAX_ROWS rows;
+        UserError: A file that cannot be read, or is of no known format; more than MAX_ROWS rows;
             files of different kinds; a run or an example that is there twice; a value that is
             missing or no number.
     """
@@ -113,7 +114,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _read_jsonl(path: Path) -> pd.DataFrame:
-    """Read JSON lines: of lm-eval, of Every Eval Ever, or tidy rows. All lines are of one format."""
+    """Read JSON lines of lm-eval, of Every Eval Ever, or tidy ones; all are of one format."""
     rows: list[dict[str, Any]] = []
     read_row: Callable[[dict[str, Any], Path], list[dict[str, Any]]] | None = None
     text = read_file(path, MAX_BYTES).decode("utf-8-sig")
@@ -194,7 +195,10 @@ def every_eval_rows(document: dict[str, Any], path: Path) -> list[dict[str, Any]
 
 
 def _tidy(frame: pd.DataFrame, file: Path, cluster: str | None) -> pd.DataFrame:
-    """Return the columns that a comparison takes, checked. Raises UserError for what is missing or wrong."""
+    """Return the columns that a comparison takes.
+
+    Raises UserError for a column that is missing, and for a value that is wrong.
+    """
     frame = frame.rename(columns={old: new for old, new in SPELLINGS.items() if new not in frame})
     names = ", ".join(map(str, frame.columns))
     value, kept = _columns_to_keep(frame, file, names)

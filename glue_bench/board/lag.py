@@ -2,7 +2,8 @@
 
 A difference in nats depends on how steep a curve is. The lag does not: if arm A has a loss after t
 tokens, and the reference has it after t' tokens, the lag of the reference is t' - t, and its ratio
-t' / t. A late start alone makes a constant lag; a constant ratio means that every token teaches less.
+t' / t. A late start alone makes a constant lag; a constant ratio means that every token teaches
+less.
 
 An arm has reached a loss where its curve first falls to it. Between two measurements the curve is a
 straight line over tokens.
@@ -17,7 +18,7 @@ LEVEL_STEP = 0.25
 CURVE_POINTS = 80
 """Points of a curve of lags."""
 LAG_POINTS = 8
-"""In so many equal steps of tokens the lag is told."""
+"""The number of equal steps of tokens at which the lag is told."""
 TAIL = 0.025
 REACHED_COLUMNS = ["arm", "pretraining_seed", "loss", "tokens"]
 LAG_COLUMNS = [
@@ -141,10 +142,10 @@ def lag_curves(
 def lag_frame(
     losses: pd.DataFrame, reference: str, decay_share: float | None = None
 ) -> pd.DataFrame:
-    """Return the lag of the reference behind every other arm, over pretraining seeds that both have.
+    """Return the lag of the reference behind every other arm, over their common pretraining seeds.
 
-    Lags are told at equal steps of the arm's tokens. A row is there if the reference has reached the
-    arm's loss in every common seed. Intervals are Student's over seeds, 95%, for one row alone.
+    Lags are told at equal steps of the arm's tokens. A row is there if the reference has reached
+    the arm's loss in every common seed. Intervals are Student's over seeds, 95%, for one row alone.
 
     Args:
         losses: `Results.losses`.

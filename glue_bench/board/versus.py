@@ -29,10 +29,15 @@ Covers = Literal["examples", "seeds", "seeds and examples"]
 
 @dataclass(frozen=True, kw_only=True)
 class Versus:
-    """Systems that were compared: what their intervals cover, and a contrast for each system and column.
+    """Systems that were compared.
 
-    `contrasts` has `task` and `metric` before VERDICT_COLUMNS. `is_best` says that the reference was
-    chosen as the best by its mean, and p is then corrected for all pairs of systems.
+    Attributes:
+        group: The systems with their estimates.
+        contrasts: `task`, `metric` and VERDICT_COLUMNS of each system and column.
+        covers: What the intervals cover.
+        is_best: Whether the reference was chosen as the best by its mean. Then p is corrected for
+            all pairs of systems.
+        dropped: The number of examples that were left out.
     """
 
     group: Group
@@ -137,7 +142,10 @@ def _best_system(group: Group) -> str:
 def _columns_of_frame(
     frame: pd.DataFrame, metric: str | None, lower: Collection[str], *, is_common: bool
 ) -> tuple[list[ColumnRuns], dict[str, tuple[str, str]], int]:
-    """Return a column of runs for each task and metric, their names, and how many examples were left out."""
+    """Return a column of runs for each task and metric.
+
+    The second value has their names, the third the number of examples that were left out.
+    """
     if "prediction" in frame:
         if metric not in PAIR_METRICS:
             choices = ", ".join(PAIR_METRICS)
@@ -190,15 +198,8 @@ def _column(
         values=np.empty(0),
     )
     if "score" in rows:
-        column = ColumnRuns(
-            measure=_plain_measure(key, metric, is_lowest_best),
-            task=key,
-            arms=systems,
-            runs=scores._replace(values=rows["score"].to_numpy(float)),
-            predictions=np.empty((len(runs), 0)),
-            labels=np.empty(0),
-        )
-        return column, 0
+        measure = _plain_measure(key, metric, is_lowest_best)
+        return _column_of_scores(key, rows, systems, scores, measure), 0
     run_of_row = _positions(rows[RUN], runs)
     examples, ids = pd.factorize(rows["id"])
     present = np.zeros((len(runs), len(ids)), bool)
@@ -227,6 +228,20 @@ def _column(
     return column, int((~kept).sum())
 
 
+def _column_of_scores(
+    key: str, rows: pd.DataFrame, systems: tuple[str, ...], runs: Runs, measure: Measure
+) -> ColumnRuns:
+    """Return a column of which nothing but the score of each run is known."""
+    return ColumnRuns(
+        measure=measure,
+        task=key,
+        arms=systems,
+        runs=runs._replace(values=rows["score"].to_numpy(float)),
+        predictions=np.empty((len(rows), 0)),
+        labels=np.empty(0),
+    )
+
+
 def _clusters(rows: pd.DataFrame, ids: pd.Index, kept: np.ndarray) -> np.ndarray | None:
     """Return the number of each kept example's cluster, (kept examples,), if there are clusters."""
     if "cluster" not in rows:
@@ -244,7 +259,10 @@ def _positions(rows: pd.DataFrame, runs: pd.DataFrame) -> np.ndarray:
 def _refuse_missing(
     rows: pd.DataFrame, runs: pd.DataFrame, present: np.ndarray, ids: pd.Index, is_common: bool
 ) -> None:
-    """Raise UserError for examples that a run lacks, unless only common ones are compared and there are some."""
+    """Raise UserError for examples that a run lacks.
+
+    It is no error if only common examples are compared and there are some.
+    """
     if is_common and present.all(axis=0).any():
         return
     place = np.flatnonzero(~present.all(axis=1))[0]
@@ -288,7 +306,10 @@ def _example_values(
 
 
 def _pair_values(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return predictions and labels as numbers, (rows,) each. Raises UserError where the metric cannot take them."""
+    """Return predictions and labels as numbers, (rows,) each.
+
+    Raises UserError where the metric cannot take them.
+    """
     if metric == "accuracy":
         codes = pd.factorize(pd.concat([rows["prediction"], rows["label"]]).astype(str))[0]
         return codes[: len(rows)].astype(float), codes[len(rows) :].astype(float)
@@ -307,7 +328,10 @@ def _pair_values(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarra
 
 
 def _plain_measure(key: str, metric: str, is_lowest_best: bool) -> Measure:
-    """Return the measure of plain numbers, whose mean is the score: the ratio of their sum and their count."""
+    """Return the measure of plain numbers, whose mean is the score.
+
+    It is the ratio of their sum and their count.
+    """
     return Measure(
         key,
         metric,
@@ -322,7 +346,8 @@ def _plain_measure(key: str, metric: str, is_lowest_best: bool) -> Measure:
 def _columns_of_folders(paths: Sequence[str | Path]) -> Iterator[ColumnRuns]:
     """Yield the columns that all folders of experiments have, with the arms of all.
 
-    Raises UserError for a path that is no such folder, and for a column whose rows or labels differ.
+    Raises UserError for a path that is no such folder, and for a column with different rows or
+    labels.
     """
     by_folder = []
     for path in paths:
@@ -345,7 +370,10 @@ def _columns_of_folders(paths: Sequence[str | Path]) -> Iterator[ColumnRuns]:
 
 
 def _joined(parts: Sequence[tuple[str, ColumnRuns]], *, is_ambiguous: bool) -> ColumnRuns:
-    """Return one column with the arms of several experiments; an arm's name then begins with the experiment's."""
+    """Return one column with the arms of several experiments.
+
+    If it `is_ambiguous`, an arm's name begins with that of the experiment.
+    """
     arms: list[str] = []
     owners = []
     problems: dict[str, str] = {}

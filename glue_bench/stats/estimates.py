@@ -117,7 +117,7 @@ class ColumnEstimate:
 
     @cached_property
     def spreads(self) -> list[Spread]:
-        """Return the spread over seeds of each part that varies independently; none of single runs."""
+        """Return the spread over seeds of each independent part; none of single runs."""
         if self.single_runs:
             return []
         if self.blocked:

@@ -118,9 +118,9 @@ def contributions(measure: Measure, predictions: np.ndarray, labels: np.ndarray)
 def cluster_values(values: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     """Return the values of clusters in place of the contributions of their examples.
 
-    A cluster's value is the run's mean plus C / N times the sum of its examples' deviations from the
-    mean, for C clusters of N examples. So the mean over clusters is the run's mean, and the variance
-    over clusters divided by C is the cluster-robust variance of the mean,
+    A cluster's value is the run's mean plus C / N times the sum of its examples' deviations from
+    the mean, for C clusters of N examples. So the mean over clusters is the run's mean, and the
+    variance over clusters divided by C is the cluster-robust variance of the mean,
 
         C / (C - 1) sum_c (sum_{i in c} (h_i - y))^2 / N^2            (Liang and Zeger 1986)
 

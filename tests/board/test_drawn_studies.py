@@ -1,4 +1,4 @@
-"""Drawn studies of two origins, partly run, at two rates: scores and marks against the records, and the legend."""
+"""Drawn studies of two origins, partly run at two rates, whose scores and marks must fit."""
 
 from itertools import product
 
@@ -10,6 +10,8 @@ from glue_bench.data.metrics import score
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.marks import LEGEND, MARKS_NOTE
+from glue_bench.pages.numbers import MISSING
+from glue_bench.pages.page import Table
 
 ARMS = {
     "add": "pretrained",
@@ -24,11 +26,11 @@ SEEDS = (1, 2, 3)
 
 
 def run(bench, cell, generator) -> None:
-    """Predictions of a run, of which some splits have one answer to everything."""
+    """Finish a run; some of its splits get one answer to everything."""
     task = TASKS[cell["task"]]
-    logits = {}
-    scores = {}
-    collapsed = []
+    logits: dict[str, np.ndarray] = {}
+    scores: dict[str, dict[str, float]] = {}
+    collapsed: list[str] = []
     for split in task.columns:
         is_wrong = generator.random(len(GOLD)) < generator.uniform(0.1, 0.5)
         predicted = np.where(is_wrong, 1 - GOLD, GOLD)
@@ -41,9 +43,7 @@ def run(bench, cell, generator) -> None:
     bench.predict(cell["cell_id"], logits)
 
 
-@pytest.fixture(
-    params=[(draw, statistic) for draw in range(3) for statistic in ("mean", "median")], ids=str
-)
+@pytest.fixture(params=product(range(3), ("mean", "median")), ids=str)
 def comparison(request, bench) -> Comparison:
     draw, statistic = request.param
     generator = np.random.default_rng(draw)
@@ -53,9 +53,8 @@ def comparison(request, bench) -> Comparison:
             cell = bench.expect(task, seed, arm=arm, origin=origin, rate=rate)
             if generator.random() > 0.15:
                 run(bench, cell, generator)
-    return open_comparison(
-        bench.plan(config={"protocol": {"seeds": statistic, "rate": f"best-{statistic}"}})
-    )
+    protocol = {"seeds": statistic, "rate": f"best-{statistic}"}
+    return open_comparison(bench.plan(config={"protocol": protocol}))
 
 
 def test_a_score_is_the_statistic_of_the_runs_at_the_reported_rate(comparison):
@@ -63,29 +62,26 @@ def test_a_score_is_the_statistic_of_the_runs_at_the_reported_rate(comparison):
     table = board.table.set_index("arm")
     for column, arm in product(board.columns, ARMS):
         task, split = COLUMNS[column]
-        runs = board.runs[
-            (board.runs["arm"] == arm)
-            & (board.runs["split"] == split)
-            & (board.runs["task"] == task)
-        ]
+        runs = board.runs[(board.runs["arm"] == arm) & (board.runs["split"] == split)]
+        runs = runs[runs["task"] == task]
         values = runs.loc[runs["metric"] == TASKS[task].metrics[0], "value"]
-        assert table.loc[arm, column] == pytest.approx(
-            values.agg(board.protocol.seeds), nan_ok=True
-        )
+        expected = values.agg(board.protocol.seeds)
+        assert table.loc[arm, column] == pytest.approx(expected, nan_ok=True)
 
 
-def test_what_lacks_a_run_at_any_rate_is_incomplete_with_its_average(comparison):
+def test_a_column_that_lacks_a_run_at_any_rate_is_incomplete_with_the_average(comparison):
     frame = leaderboard_frame(comparison).set_index("arm")
     cells = comparison.board.cells
     missing = cells[~cells["finished"]]
     for arm in ARMS:
         tasks = set(missing.loc[missing["arm"] == arm, "task"])
-        columns = {column for column in comparison.board.columns if COLUMNS[column][0] in tasks}
-        expected = columns | {"average"} if columns else set()
-        assert {*frame["incomplete"][arm].split(";")} - {""} == expected
+        expected = {column for column in comparison.board.columns if COLUMNS[column][0] in tasks}
+        if expected:
+            expected.add("average")
+        assert set(frame["incomplete"][arm].split(";")) - {""} == expected
 
 
-def test_what_collapsed_at_the_reported_rate_is_marked(comparison):
+def test_a_run_that_collapsed_at_the_reported_rate_is_marked(comparison):
     frame = leaderboard_frame(comparison).set_index("arm")
     reported = comparison.board.reported
     for column, arm in product(comparison.board.columns, ARMS):
@@ -95,20 +91,31 @@ def test_what_collapsed_at_the_reported_rate_is_marked(comparison):
         assert (column in frame["collapsed"][arm].split(";")) == is_collapsed
 
 
+def ranked_tables(comparison: Comparison) -> list[Table]:
+    """Return the tables of the page with scores, without those of the setup and of the arms."""
+    return leaderboard_page(comparison).tables[:-2]
+
+
+def cells_of(tables: list[Table]) -> list:
+    cells: list = []
+    for table in tables:
+        for row in table.rows:
+            cells += row
+    return cells
+
+
 def test_the_legend_explains_marks_where_there_are_any(comparison):
-    *tables, _, _ = leaderboard_page(comparison).tables
-    cells = [cell for table in tables for row in table.rows for cell in row]
-    legend = tables[-1].legend
-    assert (MARKS_NOTE in legend) == any(set(cell.text) & set("†‡*◇–") for cell in cells)  # noqa: RUF001
+    tables = ranked_tables(comparison)
+    has_marks = any(set(cell.text) & set("†‡*◇" + MISSING) for cell in cells_of(tables))
+    assert (MARKS_NOTE in tables[-1].legend) == has_marks
 
 
 def test_the_legend_explains_bold_and_verdicts_where_there_are_any(comparison):
-    *tables, _, _ = leaderboard_page(comparison).tables
-    cells = [cell for table in tables for row in table.rows for cell in row]
-    is_judged = any(cell.bold or set(cell.text) & set("▲▼") for cell in cells)
+    tables = ranked_tables(comparison)
+    is_judged = any(cell.bold or set(cell.text) & set("▲▼") for cell in cells_of(tables))
     assert (LEGEND["bold"] in tables[-1].legend) == is_judged
 
 
-def test_the_legend_says_what_medians_are_of_where_scores_are_medians(comparison):
-    *tables, _, _ = leaderboard_page(comparison).tables
-    assert (LEGEND["medians"] in tables[-1].legend) == (comparison.board.protocol.seeds == "median")
+def test_the_legend_explains_medians_where_scores_are_medians(comparison):
+    legend = ranked_tables(comparison)[-1].legend
+    assert (LEGEND["medians"] in legend) == (comparison.board.protocol.seeds == "median")

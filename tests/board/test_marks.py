@@ -1,4 +1,4 @@
-"""What is wrong with an arm's runs stands in frames, CSV and JSON, as it does on the page."""
+"""The marks of an arm's runs stand in frames, CSV and JSON, as they do on the page."""
 
 import json
 from itertools import product
@@ -19,26 +19,25 @@ XEON = {"processor": "Intel Xeon", "device": "cpu", "precision": "float32"}
 
 @pytest.fixture
 def path(bench):
-    """Three arms on two tasks: `none` collapsed on RTE, `late` lacks a run of SST-2, and ran on another processor."""
-    for arm, task, seed in [
-        (a, t, s) for a in ("add", "none", "late") for t in ("rte", "sst2") for s in (1, 2, 3)
-    ]:
+    """Three arms on two tasks.
+
+    `none` collapsed on RTE, `late` lacks a run of SST-2, and ran on another processor.
+    """
+    for arm, task, seed in product(("add", "none", "late"), ("rte", "sst2"), (1, 2, 3)):
         cell = bench.expect(task, seed, arm=arm)
         if (arm, task, seed) == ("late", "sst2", 3):
             continue
         collapsed = ("validation",) if (arm, task, seed) == ("none", "rte", 2) else ()
-        bench.record(cell, 0.5 + seed / 100, collapsed, environment=XEON if arm == "late" else EPYC)
+        environment = XEON if arm == "late" else EPYC
+        bench.record(cell, 0.5 + seed / 100, collapsed, environment=environment)
         bench.predict(cell["cell_id"], {"validation": np.eye(2)[[0, 1]]})
     return bench.plan()
 
 
 def test_a_run_with_one_answer_to_everything_is_named_by_its_column(path):
     frame = glue_bench.leaderboard(path).set_index("arm")
-    assert frame["collapsed"].loc[["add", "none", "late"]].to_dict() == {
-        "add": "",
-        "none": "rte",
-        "late": "",
-    }
+    collapsed = frame["collapsed"].loc[["add", "none", "late"]]
+    assert collapsed.to_dict() == {"add": "", "none": "rte", "late": ""}
 
 
 def test_fewer_runs_than_planned_are_named_with_the_average_that_they_enter(path):
@@ -55,10 +54,9 @@ def test_another_processor_than_the_references_is_told(path):
 
 @pytest.fixture
 def by_rate(bench):
-    """Two arms whose runs at the lower rate ran on one processor, and at the higher one on another."""
-    for arm, (rate, machine), seed in product(
-        ("add", "none"), ((2e-5, EPYC), (3e-5, XEON)), (1, 2, 3)
-    ):
+    """Two arms whose runs at the lower rate ran on one processor, and at the higher on another."""
+    machines = {2e-5: EPYC, 3e-5: XEON}
+    for arm, (rate, machine), seed in product(("add", "none"), machines.items(), (1, 2, 3)):
         is_better = (arm == "add") == (rate == 2e-5)
         cell = bench.expect("rte", seed, arm=arm, rate=rate)
         bench.record(cell, 0.6 if is_better else 0.5, environment=machine)
@@ -77,7 +75,7 @@ def test_the_runs_that_are_shown_are_those_whose_processors_are_compared(by_rate
     assert frame["unlike_reference"]["none"]
 
 
-def test_arms_that_ran_alike_have_no_mark_whatever_the_machines_of_their_rates(by_rate):
+def test_arms_with_equal_machines_at_the_reported_rate_have_no_mark(by_rate):
     for cell, facts in by_rate.runs.values():
         value = 0.6 if cell["learning_rate"] == 2e-5 else 0.5
         facts["scores"] = {"validation": {"accuracy": value}}
@@ -101,21 +99,28 @@ def test_a_pretraining_that_ran_elsewhere_is_told_before_any_fine_tuning_has_end
     config = {"protocol": {"primary": "validation_loss"}, "pretraining": {}}
     frame = glue_bench.leaderboard(bench.plan(config=config)).set_index("arm")
     assert frame["validation_loss"][["add", "none"]].notna().all()
-    assert frame["unlike_reference"][["add", "none"]].to_dict() == {
-        "add": False,
-        "none": bool(fact),
-    }
+    unlike = frame["unlike_reference"][["add", "none"]]
+    assert unlike.to_dict() == {"add": False, "none": bool(fact)}
 
 
-def test_what_is_not_recorded_is_not_unlike(bench):
+def test_a_precision_that_is_not_recorded_is_not_unlike(bench):
     for arm, environment in {"add": EPYC, "none": {**EPYC, "precision": None}}.items():
         bench.record(bench.expect("rte", arm=arm), 0.5, environment=environment)
     assert not glue_bench.leaderboard(bench.plan())["unlike_reference"].any()
 
 
+def texts_of(table) -> pd.DataFrame:
+    """Return the texts of a table of a page."""
+    rows = [[cell.text for cell in row] for row in table.rows]
+    return pd.DataFrame(rows, columns=list(table.columns))
+
+
 @pytest.fixture
 def by_steps(bench):
-    """After 4 steps a run is missing, and another gave one answer to everything; after 9 steps all is well."""
+    """After 4 steps a run is missing, and another gave one answer to everything.
+
+    After 9 steps all is well.
+    """
     for steps, task, seed in product((4, 9), ("rte", "sst2"), (1, 2)):
         cell = bench.expect(task, seed)
         cell |= {"cell_id": f"{cell['cell_id']}-{steps}", "steps": steps, "pretraining_seed": 1}
@@ -128,13 +133,9 @@ def by_steps(bench):
 def test_scores_against_steps_have_the_marks_of_their_own_runs(by_steps):
     table = leaderboard_page(open_comparison(by_steps)).tables[1]
     assert table.title == "Against steps of pretraining"
-    rows = [
-        dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows
-    ]
-    assert [(row["steps"], row["average"], row["rte"], row["sst2"]) for row in rows] == [
-        ("4", "50.00*", "50.00‡", "50.00*"),
-        ("9", "50.00", "50.00", "50.00"),
-    ]
+    texts = texts_of(table).set_index("steps")[["average", "rte", "sst2"]]
+    assert texts.loc["4"].tolist() == ["50.00*", "50.00‡", "50.00*"]
+    assert texts.loc["9"].tolist() == ["50.00", "50.00", "50.00"]
     assert MARKS_NOTE in table.legend
 
 
@@ -143,9 +144,8 @@ def test_csv_and_json_have_them_too(path):
     rows = {row["arm"]: row for row in json.loads(to_json(page))["rows"]}
     assert rows["none"]["collapsed"] == "rte"
     header = to_csv(page).splitlines()[0].split(",")
-    assert {"collapsed", "incomplete", "unlike_reference", "partial_tasks", "data_source"} <= set(
-        header
-    )
+    columns = {"collapsed", "incomplete", "unlike_reference", "partial_tasks", "data_source"}
+    assert columns <= set(header)
 
 
 def test_baselines_have_none_of_them(path):
@@ -157,9 +157,7 @@ def test_baselines_have_none_of_them(path):
 
 def test_the_page_has_the_marks_of_the_frame(path):
     table = leaderboard_page(open_comparison(path)).tables[0]
-    texts = pd.DataFrame(
-        [[cell.text for cell in row] for row in table.rows], columns=list(table.columns)
-    )
+    texts = texts_of(table)
     by_arm = texts.assign(arm=texts["arm"].str.rstrip("◇")).set_index("arm")
     assert by_arm.loc["none", "rte"].endswith("‡")
     assert by_arm.loc["late", "sst2"].endswith("*")

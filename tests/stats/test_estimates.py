@@ -1,4 +1,4 @@
-"""Estimates of a column and of an average: which arms have an interval, and what it is made of."""
+"""Estimates of a column and of an average: which arms have an interval, and what it is drawn of."""
 
 from dataclasses import replace
 
@@ -17,11 +17,11 @@ def runs_in_blocks(column: str, pretrainings: dict[str, list[int]]) -> ColumnRun
     predictions: dict[str, np.ndarray] = {}
     for arm, seeds in pretrainings.items():
         predictions[arm] = generator.integers(0, 2, (len(seeds), 40))
-    made = outcomes_of(column, predictions, np.ones(40, int))
+    drawn = outcomes_of(column, predictions, np.ones(40, int))
     pretraining_seeds = np.concatenate(list(pretrainings.values()))
     seeds = np.ones(len(pretraining_seeds), int)
-    runs = made.runs._replace(pretraining_seeds=pretraining_seeds, seeds=seeds)
-    return replace(made, runs=runs)
+    runs = drawn.runs._replace(pretraining_seeds=pretraining_seeds, seeds=seeds)
+    return replace(drawn, runs=runs)
 
 
 def test_columns_of_other_pretrainings_have_no_average_that_is_tested():
@@ -64,10 +64,10 @@ def test_an_arm_that_is_not_tested_has_its_own_number_of_pretraining_seeds():
 
 
 def test_an_arm_with_one_undefined_score_is_not_compared():
-    made = runs_in_blocks("rte", {"a": [1, 1], "b": [1, 1, 1], "c": [1, 1]})
-    values = made.runs.values.copy()
+    drawn = runs_in_blocks("rte", {"a": [1, 1], "b": [1, 1, 1], "c": [1, 1]})
+    values = drawn.runs.values.copy()
     values[3] = np.nan
-    runs = replace(made, runs=made.runs._replace(values=values))
+    runs = replace(drawn, runs=drawn.runs._replace(values=values))
     estimate = column_estimate(runs, "abc", "a")
     assert estimate.untested == {"b": "a run has no score"}
     assert estimate.arms == ("a", "c")
@@ -105,10 +105,10 @@ def test_between_pretrainings_is_what_fine_tuning_leaves_of_the_residuals_by_han
 
     The first arm has one and three fine-tuning seeds, the second arm two and two.
     """
-    made = runs_in_blocks("rte", {"a": [1, 2, 2, 2], "b": [1, 1, 2, 2]})
+    drawn = runs_in_blocks("rte", {"a": [1, 2, 2, 2], "b": [1, 1, 2, 2]})
     scores = np.array([70.0, 50.0, 52.0, 54.0, 40.0, 44.0, 60.0, 60.0])
     seeds = np.array([1, 1, 2, 3, 1, 2, 1, 2])
-    runs = replace(made, runs=made.runs._replace(values=scores, seeds=seeds))
+    runs = replace(drawn, runs=drawn.runs._replace(values=scores, seeds=seeds))
     estimate = column_estimate(runs, "ab", "a")
     residual = ((70 - 42) - (52 - 60)) / 4
     of_finetuning = (8 + 8) / (2 + 1 + 1)

@@ -1,4 +1,4 @@
-"""Every number of a contrast against loops over runs and examples, with unequal numbers of everything."""
+"""Every number of a contrast against loops over runs and examples, with unequal numbers."""
 
 import math
 from collections.abc import Callable

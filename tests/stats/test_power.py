@@ -118,11 +118,11 @@ def runs_in_blocks(seed: int) -> ColumnRuns:
     of_seeds = 0.5 * generator.normal(size=(3, 4, 3, 400))
     is_right = 0.8 + of_arms + of_pretrainings + of_seeds > 0
     predictions = is_right.reshape(3, 12, 400).astype(int)
-    made = outcomes_of("rte", dict(zip("abc", predictions, strict=True)), np.ones(400, int))
+    drawn = outcomes_of("rte", dict(zip("abc", predictions, strict=True)), np.ones(400, int))
     pretraining_seeds = np.tile(np.repeat([1, 2, 3, 4], 3), 3)
     seeds = np.tile([1, 2, 3], 12)
-    runs = made.runs._replace(pretraining_seeds=pretraining_seeds, seeds=seeds)
-    return replace(made, runs=runs)
+    runs = drawn.runs._replace(pretraining_seeds=pretraining_seeds, seeds=seeds)
+    return replace(drawn, runs=runs)
 
 
 def variances_in(column_runs: ColumnRuns) -> Variances:
@@ -312,9 +312,9 @@ def test_a_measure_of_pretraining_costs_no_fine_tuning():
     for arm in "ab":
         of_seeds = generator.normal(0, 20, (3, 1))
         losses[arm] = pieces + of_seeds + generator.normal(0, 5, (3, 300))
-    made = outcomes_of("validation_loss", losses, counts, scale=1.0, averaged=False)
-    runs = made.runs._replace(pretraining_seeds=np.tile([1, 2, 3], 2), seeds=np.zeros(6, int))
-    assessed = assess([replace(made, runs=runs)], [group_of("ab")])
+    drawn = outcomes_of("validation_loss", losses, counts, scale=1.0, averaged=False)
+    runs = drawn.runs._replace(pretraining_seeds=np.tile([1, 2, 3], 2), seeds=np.zeros(6, int))
+    assessed = assess([replace(drawn, runs=runs)], [group_of("ab")])
     row = power_frame(assessed, 0.2, 0.8, Costs(10.0, 1000.0)).iloc[0]
     assert row["cost"] == 10.0 * row["pretraining_seeds"], row
 
