@@ -155,8 +155,8 @@ MNLI_SCORES = {"validation_matched": {"accuracy": 0.9}, "validation_mismatched":
 SCORES_BY_RATE = {
     ("add", "rte"): ((0.5, 0.7), (0.4, 0.6)),
     ("concat", "rte"): ((0.4, 0.6), (0.5, 0.7)),
-    # The same three scores in another order.
-    ("tied", "rte"): ((0.1, 0.613, 0.57), (0.57, 0.1, 0.613)),
+    # The same three scores in another order, whose sums differ by a rounding error.
+    ("tied", "rte"): ((0.592, 0.834, 0.86), (0.86, 0.592, 0.834)),
     # The mean over both validation sets counts.
     ("add", "mnli"): ((MNLI_SCORES,), (0.6,)),
     # The main metric of MRPC is the accuracy.

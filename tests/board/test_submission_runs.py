@@ -51,16 +51,27 @@ def test_the_run_is_the_median_over_seeds(bench, values, seed):
     assert median_runs(open_board(bench.plan()), "add")["seed"]["rte"] == seed
 
 
-def test_the_mean_over_splits_decides(bench):
-    for seed, (matched, mismatched) in enumerate([(0.9, 0.5), (0.6, 0.6), (0.5, 0.8)], 1):
-        scores = {
+def finish_mnli(bench, scores: list[tuple[float, float]]) -> None:
+    """Finish seeds 1, 2, ... with these accuracies on the matched and the mismatched split."""
+    for seed, (matched, mismatched) in enumerate(scores, 1):
+        splits = {
             "validation_matched": {"accuracy": matched},
             "validation_mismatched": {"accuracy": mismatched},
         }
-        bench.finish("mnli", seed, scores)
+        bench.finish("mnli", seed, splits)
+
+
+def test_the_mean_over_splits_decides(bench):
+    finish_mnli(bench, [(0.9, 0.5), (0.6, 0.6), (0.5, 0.8)])
     run = median_runs(open_board(bench.plan()), "add").loc["mnli"]
     assert run["seed"] == 3
     assert run["value"] == pytest.approx(65)
+
+
+def test_a_rounding_error_does_not_decide(bench):
+    """Both means are 51.4, but in floating point the first one is larger."""
+    finish_mnli(bench, [(0.5, 0.528), (0.514, 0.514)])
+    assert median_runs(open_board(bench.plan()), "add")["seed"]["mnli"] == 1
 
 
 def test_the_main_metric_decides(bench):
