@@ -8,7 +8,7 @@ import pytest
 
 from glue_bench.board.averages import average
 from glue_bench.board.board import open_board
-from glue_bench.board.chosen import arm_scores
+from glue_bench.board.chosen import arm_scores, median_runs
 from glue_bench.board.compare import leaderboard_frame, open_comparison, score_columns
 from glue_bench.pages.counterparts import our_values
 from glue_bench.pages.leaderboard import leaderboard_page
@@ -86,6 +86,24 @@ def test_a_card_and_a_log_have_the_score_of_the_leaderboard(path, arm):
     means = arm_scores(board, arm).set_index(["task", "split"])["mean"]
     assert 100 * means["rte", "validation"] == pytest.approx(row["rte"])
     assert 100 * means["mnli", "validation_mismatched"] == pytest.approx(row["mnli_mm"])
+
+
+def test_the_error_of_a_card_is_over_the_means_of_pretrainings_by_hand(path):
+    board = open_board(path)
+    runs = board.runs[(board.runs["arm"] == "add") & (board.runs["task"] == "rte")]
+    means = runs.groupby("pretraining_seed")["value"].mean().to_numpy() / 100
+    scores = arm_scores(board, "add").set_index("task")
+    assert scores["n"]["rte"] == 3
+    assert scores["std"]["rte"] == pytest.approx(np.std(means, ddof=1))
+    assert scores["error"]["rte"] == pytest.approx(np.std(means, ddof=1) / np.sqrt(3))
+
+
+def test_of_equal_runs_the_one_of_the_lower_pretraining_seed_stands_for_the_arm(bench):
+    for pretraining, seed in ((2, 1), (1, 2)):
+        cell = bench.expect("rte", seed)
+        cell |= {"cell_id": f"p{pretraining}", "steps": 9, "pretraining_seed": pretraining}
+        bench.record(cell, 0.5)
+    assert median_runs(open_board(bench.plan()), "add")["cell_id"]["rte"] == "p1"
 
 
 def test_our_score_beside_a_published_row_is_that_of_the_leaderboard(path):
