@@ -345,3 +345,26 @@ def test_measures_of_two_blocks_stand_in_one_frame(bench):
             bench.pretrain(arm, seed, pieces=arrays)
     frame = leaderboard_frame(compare_at(bench.plan())).set_index("arm")
     assert frame["validation_loss"].dropna().to_dict() == pytest.approx(levels)
+
+
+def test_an_arm_that_others_were_converted_from_has_the_mean_of_its_block(bench):
+    """The reference of the block has two pretrainings, so that the third of `add` does not count.
+
+    It counts in the group of the converted arm.
+    """
+    checkpoints = {"w": "other", "add": "bert", "u": "bert"}
+    levels = {"w": (2.0, 2.1), "add": (3.0, 3.1, 9.0), "u": (4.0, 4.1, 4.2)}
+    count = np.full(6, 50)
+    for arm, losses in levels.items():
+        bench.finish("rte", 1, 0.5, arm=arm, origin="adapted" if arm == "u" else "pretrained")
+        for seed, level in enumerate(losses, 1):
+            arrays = {"loss_sum": level * count, "count": count, "document": np.arange(6)}
+            bench.pretrain(arm, seed, pieces=arrays)
+    arms = [{"name": arm, "checkpoint": name} for arm, name in checkpoints.items()]
+    comparison = compare_at(bench.plan(config={"arms": arms, "protocol": {"reference": "w"}}))
+    block, conversion = comparison.estimates("validation_loss")
+    assert conversion.means["add"] == pytest.approx((3.0 + 3.1 + 9.0) / 3)
+    losses = leaderboard_frame(comparison).set_index("arm")["validation_loss"]
+    assert losses["add"] == pytest.approx(block.means["add"])
+    assert losses["add"] == pytest.approx((3.0 + 3.1) / 2)
+    assert losses["u"] == pytest.approx((4.0 + 4.1 + 4.2) / 3)
