@@ -368,3 +368,16 @@ def test_an_arm_that_others_were_converted_from_has_the_mean_of_its_block(bench)
     assert losses["add"] == pytest.approx(block.means["add"])
     assert losses["add"] == pytest.approx((3.0 + 3.1) / 2)
     assert losses["u"] == pytest.approx((4.0 + 4.1 + 4.2) / 3)
+
+
+@pytest.mark.parametrize(("is_search", "leaves_out"), [(False, True), (True, False)])
+def test_a_seed_of_a_rate_search_is_left_out_of_no_contrast(bench, is_search, leaves_out):
+    """One arm has a third seed: of a pretraining, which the other lacks, or of a rate search."""
+    count = np.full(6, 50)
+    for arm, seed in [("add", 1), ("add", 2), ("none", 1), ("none", 2), ("none", 3)]:
+        bench.finish("rte", 1, 0.5, arm=arm)
+        level = 2.0 + 0.1 * seed
+        arrays = {"loss_sum": level * count, "count": count, "document": np.arange(6)}
+        bench.pretrain(arm, seed, pieces=arrays, is_search=is_search and seed == 3)
+    comparison = compare_at(bench.plan())
+    assert comparison.leaves_seeds_out("validation_loss") == leaves_out
