@@ -73,7 +73,6 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     ),
     "planned contrasts": lambda _: asked_page(open_comparison(PLANNED), 1.0, None, None),
     "power": lambda toy: asked_page(open_comparison(toy), None, 1.0, None),
-    "anyone's runs": lambda toy: versus_page(compare_paths([toy]), None),
     "papers": lambda _: list_page(),
     "anyone's runs": lambda _: versus_page(compare_paths([CONVERTED])),
 }
@@ -92,7 +91,6 @@ CALLS = {
     "leaderboard": "leaderboard FOLDER",
     "diagnostics": "leaderboard FOLDER --diagnostic LABELS",
     "statistics": "statistics FOLDER --equivalent 1",
-    "anyone's runs": "compare FOLDER",
     "papers": "table",
     "anyone's runs": "compare CONVERTED",
 }
