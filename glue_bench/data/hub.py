@@ -87,7 +87,7 @@ class CloneSource(FolderSource):
             _check_shards(split, paths)
         rows: dict[str, Rows] = {}
         for split, paths in files.items():
-            tables = [_read_parquet(path) for path in paths]
+            tables = list(map(_read_parquet, paths))
             rows[split] = _joined(tables, paths[0])
         return to_task_data(row, rows, str(self.folder / row.name))
 
@@ -121,7 +121,7 @@ class SavedSource(FolderSource):
         row, files = self.task_and_files(task)
         rows: dict[str, Rows] = {}
         for split, paths in files.items():
-            tables = [_read_arrow(path) for path in paths]
+            tables = list(map(_read_arrow, paths))
             rows[split] = _joined(tables, paths[0])
         return to_task_data(row, rows, str(self.folder / row.name))
 

@@ -108,7 +108,8 @@ def _is_folder_of_a_task(folder: Path) -> bool:
     """Whether a folder has files of a single task."""
     known_names = {"dataset_dict.json"}
     for task in TASKS.values():
-        known_names.update(split.file for split in task.splits.values())
+        for split in task.splits.values():
+            known_names.add(split.file)
     names = [path.name for path in folder.iterdir()]
     has_parquet = any(name.endswith(".parquet") for name in names)
     return has_parquet or not known_names.isdisjoint(names)
@@ -149,7 +150,8 @@ def describe(source: Source) -> pd.DataFrame:
     for name, task in TASKS.items():
         if name in present:
             data = source.load(name)
-            rows.extend(_described_split(data, split) for split in task.splits)
+            for split in task.splits:
+                rows.append(_described_split(data, split))
         else:
             rows.append(_described_absence(task))
     return pd.DataFrame(rows, columns=DESCRIPTION)

@@ -145,7 +145,7 @@ def to_labels(path: Path, task: Task, written: pd.Series) -> np.ndarray:
         label = quoted(wrong.iloc[0])
         raise UserError(f"{path}, line {line}: bad label {label}; expected {permitted}")
     if task.is_regression:
-        return np.array([float(text) for text in written])
+        return np.array(list(map(float, written)))
     numbers = {text: number for number, text in enumerate(task.written)}
     return written.map(numbers).to_numpy(np.int64)
 

@@ -68,9 +68,6 @@ CEILINGS: dict[str, dict[str, float]] = {
         density.STATEMENT: 13,
         density.UNFORMATTED: 1,
     },
-    "glue_bench/data": {
-        density.COMPREHENSIONS: 22,
-    },
     "glue_bench/pages": {
         density.UNFORMATTED: 1,
     },
