@@ -54,6 +54,13 @@ def test_diverged_predictions_are_not_compared_and_concern_their_arm_alone(bench
     assert contrasts_at(bench.path)["difference"].notna().all()
 
 
+def test_predictions_of_another_number_of_rows_are_not_compared(bench):
+    fill(bench)
+    logits = bench.logits[HIGHER_RUN]["validation"]
+    bench.predict(HIGHER_RUN, {"validation": logits[:-1]})
+    assert reasons_at(bench.plan()) == {"high": "", "higher": DIVERGED_REASON}
+
+
 def test_a_score_of_an_earlier_epoch_than_the_last_is_not_compared(bench):
     """One run of `high` is best in its first epoch."""
     fill(bench)
@@ -381,3 +388,16 @@ def test_a_seed_of_a_rate_search_is_left_out_of_no_contrast(bench, is_search, le
         bench.pretrain(arm, seed, pieces=arrays, is_search=is_search and seed == 3)
     comparison = compare_at(bench.plan())
     assert comparison.leaves_seeds_out("validation_loss") == leaves_out
+    (estimate,) = comparison.estimates("validation_loss")
+    assert estimate.untested == {}
+    assert len(estimate.tasks["validation_loss"].values) == 4
+
+
+def test_five_documents_of_equal_size_are_enough(bench):
+    count = np.full(10, 10)
+    arrays = {"loss_sum": 2.0 * count, "count": count, "document": np.repeat(np.arange(5), 2)}
+    bench.finish("rte")
+    bench.pretrain("add", pieces=arrays)
+    results = read_results(bench.plan())
+    (pretraining_id,) = results.finished.pretrainings
+    assert results.sums(pretraining_id)["validation_loss"].shape == (2, 5)

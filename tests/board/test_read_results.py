@@ -49,6 +49,11 @@ def test_the_machines_of_a_cell_are_those_of_all_runs_behind_its_weights(bench):
     assert row["precision"] == "bf16, then float32"
 
 
+def test_the_precision_of_a_run_comes_before_that_of_its_environment(bench):
+    bench.record(bench.expect("rte"), precision="float16", environment={"precision": "bf16"})
+    assert read_results(bench.plan()).cells.iloc[0]["precision"] == "float16"
+
+
 def test_a_machine_that_is_not_recorded_of_one_run_is_not_known(bench):
     bench.pretrain("add")
     (pretraining_id,) = bench.pretrained
