@@ -83,7 +83,7 @@ def test_roberta_counts_positions_from_its_padding_token(texts, tmp_path):
 
 def test_the_remedy_for_a_long_text_is_one_that_works(texts, tmp_path, plan_of):
     folder = save_checkpoint(tmp_path, "roberta", texts)
-    line = r"exceeds the 63 positions of .*; set `finetuning: \{max_length: 63\}` in an experiment file"
+    line = "exceeds the 63 positions of .*; give `--max-length 63`, or set finetuning.max_length in"
     with pytest.raises(UserError, match=line):
         plan_of(folder, tasks=["rte"], finetuning={"max_length": 64})
     assert plan_of(folder, tasks=["rte"], finetuning={"max_length": 63}).cells
