@@ -267,9 +267,9 @@ def show_leaderboard(
 ) -> list[str]:
     """Print a leaderboard as it fits the console, and return the lines that belong below it.
 
-    `failed` are the jobs that failed in a run before; after a run the report has the whole page. The
-    command that comes next goes by the experiment's own protocol. A run that `has_only` finished what
-    --only had chosen leaves the rest of the plan.
+    `failed` are the jobs that failed in a run before; after a run the report has the whole page.
+    The command that comes next goes by the experiment's own protocol. A run that `has_only`
+    finished what --only had chosen leaves the rest of the plan.
     """
     from glue_bench.board.compare import open_comparison
     from glue_bench.pages.files import next_step

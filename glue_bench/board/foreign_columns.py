@@ -70,14 +70,7 @@ def _column(
 ) -> tuple[ColumnRuns, int]:
     """Return the runs of one task and metric, and how many examples were left out."""
     runs = rows[RUN].drop_duplicates().reset_index(drop=True)
-    if len(runs) > MAX_RUNS:
-        raise UserError(f"{len(runs):,} runs of one task, but at most {MAX_RUNS:,} are compared")
-    scores = Runs(
-        arms=runs["system"].map(systems.index).to_numpy(),
-        pretraining_seeds=pd.factorize(runs["block"])[0],
-        seeds=pd.factorize(runs["seed"])[0],
-        values=np.empty(0),
-    )
+    scores = _runs_without_values(runs, systems)
     if "score" in rows:
         measure = _plain_measure(key, metric, is_lowest_best)
         return _column_of_scores(key, rows, systems, scores, measure), 0
@@ -107,6 +100,18 @@ def _column(
         single_runs=len(labels) > 0 and bool(np.bincount(scores.arms).max() == 1),
     )
     return column, int((~kept).sum())
+
+
+def _runs_without_values(runs: pd.DataFrame, systems: tuple[str, ...]) -> Runs:
+    """Return whose each run is, with its block and its seed; `runs` has the columns RUN."""
+    if len(runs) > MAX_RUNS:
+        raise UserError(f"{len(runs):,} runs of one task, but at most {MAX_RUNS:,} are compared")
+    return Runs(
+        arms=runs["system"].map(systems.index).to_numpy(),
+        pretraining_seeds=pd.factorize(runs["block"])[0],
+        seeds=pd.factorize(runs["seed"])[0],
+        values=np.empty(0),
+    )
 
 
 def _column_of_scores(
