@@ -258,14 +258,9 @@ def parse_options(
         UserError: a text is not KEY=VALUE, a value is none of an option, or a key is given twice.
     """
     options: dict[str, Any] = {}
-    for text in listed(texts):
-        key, _, value = text.partition("=")
-        if not key or not value:
-            raise UserError(f"{option} takes KEY=VALUE, not '{text}'")
-        if key in options:
-            raise UserError(f"{option} {key} is given twice")
+    for key, value in _texts_by_key(texts, option).items():
         is_typed = typed is None or key in typed or value == "true"
-        options[key] = parse_yaml(value, f"{option} {text}") if is_typed else value
+        options[key] = parse_yaml(value, f"{option} {key}={value}") if is_typed else value
     try:
         return plain_options(options)
     except ValueError as error:
@@ -278,14 +273,22 @@ def parse_dotted_keys(texts: Names) -> dict[str, Any]:
     Raises UserError for a text that is not KEY=VALUE or no YAML, and for a key that is given twice.
     """
     settings: dict[str, Any] = {}
+    for key, value in _texts_by_key(texts, "--set").items():
+        settings[key] = parse_yaml(value, f"--set {key}={value}")
+    return settings
+
+
+def _texts_by_key(texts: Names, option: str) -> dict[str, str]:
+    """Split KEY=VALUE. Raises UserError for another text, and for a key that is given twice."""
+    values: dict[str, str] = {}
     for text in listed(texts):
         key, _, value = text.partition("=")
         if not key or not value:
-            raise UserError(f"--set takes KEY=VALUE, not '{text}'")
-        if key in settings:
-            raise UserError(f"--set {key} is given twice")
-        settings[key] = parse_yaml(value, f"--set {text}")
-    return settings
+            raise UserError(f"{option} takes KEY=VALUE, not '{text}'")
+        if key in values:
+            raise UserError(f"{option} {key} is given twice")
+        values[key] = value
+    return values
 
 
 def changed_protocol(protocol: Protocol, changes: Names) -> Protocol:
