@@ -116,7 +116,6 @@ class Record(Sealed):
         scores: after its last epoch, by split and metric.
         history: the loss and the scores of each epoch.
         collapsed: the splits on which it gave one answer to everything, after its last epoch.
-        order: always empty; the digests of the committed results cover it.
         seconds: how long the job took.
         training_seconds: how long its training steps took.
         training_tokens: how many tokens it trained on.
@@ -140,7 +139,6 @@ class Record(Sealed):
     scores: Scores
     history: tuple[Epoch, ...]
     collapsed: tuple[Word, ...] = ()
-    order: dict[str, Any] = Field({}, max_length=0)
     seconds: float
     training_seconds: float | None = None
     training_tokens: Whole
