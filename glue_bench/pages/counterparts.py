@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -13,10 +14,10 @@ from glue_bench.board.aggregation import RUN_KEYS, aggregate, aggregate_over_see
 from glue_bench.board.averages import average, part_values
 from glue_bench.board.board import Board, make_board
 from glue_bench.board.results import Results
-from glue_bench.config import SCRATCH, Protocol
+from glue_bench.config import NATIVE, SCRATCH, Protocol
 from glue_bench.data.measures import AVERAGE
 from glue_bench.pages.numbers import abbreviate_number
-from glue_bench.pages.published import PrintedRow, Published
+from glue_bench.pages.published import NOT_PRINTED, PrintedRow, Published
 
 CELL_COLUMNS = [
     "model",
@@ -93,10 +94,11 @@ def find_counterparts(
     scores_by_share = {share: our_values(published, board) for share, board in boards.items()}
     counterparts = []
     for row in published.rows:
-        fitting = [arm for arm in arms if nearest_row(arm, row, published) is row]
+        fitting = [arm for arm in arms if stands_beside(arm, row, published)]
         why_none = ""
         if not fitting:
-            why_none = f"no run of {row.variant}" if row.variant else "no variant of ours"
+            name = row.variant or row.checkpoint
+            why_none = f"no run of {name}" if name else "no variant of ours"
         elif row.share not in boards:
             why_none = f"no fine-tuned checkpoint after {row.share:.0%} of the steps"
         if why_none:
@@ -142,6 +144,16 @@ def arms_with_runs(board: Board) -> list[dict[Any, Any]]:
     return board.results.arms.loc[cells["arm"].unique()].to_dict("records")
 
 
+def stands_beside(arm: Mapping[Any, Any], row: PrintedRow, published: Published) -> bool:
+    """Say whether an arm stands beside a row.
+
+    A native arm stands beside every row of its checkpoint, any other beside the nearest in size.
+    """
+    if arm["variant"] == NATIVE:
+        return row.takes(NATIVE, {}, arm["checkpoint"])
+    return nearest_row(arm, row, published) is row
+
+
 def nearest_row(arm: Mapping[Any, Any], row: PrintedRow, published: Published) -> PrintedRow | None:
     """Find the row that is nearest in size to an arm, among those that the arm could stand beside.
 
@@ -167,7 +179,7 @@ def our_values(published: Published, board: Board) -> dict[tuple[str, str], OurS
 
     The rate is the one with the best statistic over seeds of the table's own metrics of a task.
     """
-    printed_scores = [score for (score,) in published.singly.parts.values()]
+    printed_scores = chain(*published.singly.parts.values())
     places = DataFrame(printed_scores, columns=["task", "split", "metric"]).drop_duplicates()
     scores = board.scores.merge(places, on=["task", "split", "metric"])
     runs = aggregate(scores, RUN_KEYS)["mean"].rename("value").reset_index()
@@ -209,7 +221,8 @@ def cells_frame(counterparts: list[Counterpart]) -> DataFrame:
                 }
                 rows.append(row)
     cells = DataFrame(rows, columns=CELL_COLUMNS).astype({"seeds": "int64", "steps": "Int64"})
-    return cells.assign(difference=cells["ours"] - cells["published"].astype(float))
+    published_scores = pd.to_numeric(cells["published"].replace(NOT_PRINTED, None))
+    return cells.assign(difference=cells["ours"] - published_scores)
 
 
 def pairs_frame(published: Published, counterparts: list[Counterpart]) -> DataFrame:

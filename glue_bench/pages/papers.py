@@ -9,7 +9,7 @@ from pandas import DataFrame
 from glue_bench.board.board import Board
 from glue_bench.board.results import Results, read_results
 from glue_bench.data.measures import AVERAGE, MEASURES
-from glue_bench.data.tasks import COLUMNS, titles
+from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.errors import unknown
 from glue_bench.pages.counterparts import (
     PAIR_TITLES,
@@ -21,7 +21,7 @@ from glue_bench.pages.counterparts import (
 from glue_bench.pages.marks import PARTIAL
 from glue_bench.pages.numbers import MISSING, format_difference, format_number
 from glue_bench.pages.page import Column, Page, Table, facts_table, with_legend
-from glue_bench.pages.published import PAPERS, Published, score_of
+from glue_bench.pages.published import NOT_PRINTED, PAPERS, Published, scores_of
 
 LEGEND = {
     "scores": "Scores, times 100: Matthews correlation for CoLA, Pearson correlation for STS-B, "
@@ -32,10 +32,11 @@ LEGEND = {
     PARTIAL: "† a part of the official rows, so that ours and theirs are not of the same data.",
     "differences": "† stands also over columns of tasks whose rows are not the official ones.",
     MISSING: "– no score of ours.",  # noqa: RUF001
+    NOT_PRINTED: "`-`: no score of theirs.",
 }
 PAIRS_LEGEND = ("Theirs / ours; ? is not stated.",)
-METRIC_SUFFIXES = {"f1": " F1", "spearmanr": " Spearman"}
-"""What stands behind the title of a task in a column of its second metric."""
+METRIC_SUFFIXES = {"f1": " F1", "spearmanr": " Spearman", "mean": " mean"}
+"""What stands behind the title of a task in a column that is not its main metric."""
 LIST_COLUMNS = {
     "table": Column("Table"),
     "title": Column("What it is"),
@@ -75,7 +76,9 @@ def paper_page(
     counterparts = find_counterparts(published, results, cache)
     cells = cells_frame(counterparts)
     tables = [scores_table(published, results, cells)]
-    facts = [("Average", published.average.rule if AVERAGE in published.columns else "")]
+    facts = []
+    if AVERAGE in published.columns:
+        facts.append(("Average", published.average.rule))
     if results:
         reported = f"{published.statistic} over seeds; {published.epoch} epoch; validation"
         data = "; ".join([results.data_source, *other_rows(results)])
@@ -83,7 +86,8 @@ def paper_page(
         facts.append(("Reported", reported))
         facts.append(("Data", data))
         tables.append(pairs_table(pairs_frame(published, counterparts)))
-    tables.append(facts_table(facts))
+    if facts:
+        tables.append(facts_table(facts))
     return Page(
         title=published.title,
         banner=results.banner if results else "",
@@ -145,8 +149,9 @@ def scores_table(published: Published, results: Results | None, cells: DataFrame
         notes.add(PARTIAL)
     if results and partial_columns(published, results.altered_tasks):
         notes.add("differences")
-    if (frame == MISSING).to_numpy().any():
-        notes.add(MISSING)
+    for sign in (MISSING, NOT_PRINTED):
+        if (frame == sign).to_numpy().any():
+            notes.add(sign)
     (explained,) = with_legend([table], legend, notes)
     return explained
 
@@ -178,7 +183,7 @@ def best_printed(published: Published) -> dict[str, str]:
     best = {"model": ""}
     for name in published.columns:
         printed = [row.printed[name] for row in published.rows]
-        best[name] = max(printed, key=float)
+        best[name] = max((score for score in printed if score != NOT_PRINTED), key=float)
     return best
 
 
@@ -195,18 +200,18 @@ def partial_columns(published: Published, tasks: tuple[str, ...]) -> list[str]:
 
 
 def column_title(column: str) -> str:
-    """Give the title that the leaderboard has, with a second metric behind it.
+    """Give the title that the leaderboard has, with another metric behind it.
 
     What is no GLUE task has its own name.
     """
     if column == AVERAGE:
         return "Avg."
-    score = score_of(column)
-    if score is None:
+    if column in COLUMNS:
+        return MEASURES[column].title
+    if not scores_of(column):
         return column
-    task, _, metric = score
-    measure = MEASURES[column if column in COLUMNS else task]
-    return measure.title + METRIC_SUFFIXES.get(metric, "")
+    task, _, metric = column.partition("_")
+    return TASKS[task].title + METRIC_SUFFIXES[metric]
 
 
 def list_page() -> Page:

@@ -4,12 +4,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import product
+from pathlib import PurePath
 from typing import Any, Literal
 
 import yaml
 
-from glue_bench.board.averages import AVERAGES, Average
+from glue_bench.board.averages import AVERAGES, Average, Part
+from glue_bench.config import NATIVE
 from glue_bench.data.tasks import COLUMNS, TASKS
+
+NOT_PRINTED = "-"
+"""What stands in papers.yaml in place of a score that a source does not have."""
+MEAN = "mean"
+"""The end of a column that is the mean over the metrics and validation sets of a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +26,9 @@ class PrintedRow:
 
     Attributes:
         label: What the paper calls the model.
-        printed: The scores by column, as they are printed.
+        printed: The scores by column, as they are printed; NOT_PRINTED where there is none.
         variant: The variant of ours that the model has; empty if there is none.
+        checkpoint: The name of its weights on the hub; empty if they are not there.
         parameters: The size of the model.
         steps: The steps of its pretraining.
         share: The part of all steps after which it was fine-tuned.
@@ -30,14 +39,24 @@ class PrintedRow:
     label: str
     printed: Mapping[str, str]
     variant: str = ""
+    checkpoint: str = ""
     parameters: float = math.nan
     steps: int | None = None
     share: float = 1.0
     options: Mapping[str, Any] = field(default_factory=dict)
     segments: str | None = None
 
-    def takes(self, variant: str, options: Mapping[str, Any]) -> bool:
-        """Say whether an arm is this model, sizes aside; the order of a list is no difference."""
+    def takes(self, variant: str, options: Mapping[str, Any], checkpoint: str = "") -> bool:
+        """Say whether an arm is this model, sizes aside.
+
+        Args:
+            variant: The variant of the arm. A native arm is this model if it has its checkpoint.
+            options: The options of the variant; the order of a list is no difference.
+            checkpoint: What the arm started from: a name on the hub, with or without its owner, or
+                a folder of that name.
+        """
+        if variant == NATIVE:
+            return self.checkpoint != "" and is_copy_of(checkpoint, self.checkpoint)
         arm_options = without_order(options)
         arm_segments = arm_options.pop("segments", "input")
         return (
@@ -83,12 +102,12 @@ class Published:
 
     @property
     def singly(self) -> Average:
-        """Each column that has a score of ours for itself; as an average, their mean."""
+        """Each column that has scores of ours for itself; as an average, their mean."""
         parts = {}
         for name in self.columns:
-            score = score_of(name)
-            if score:
-                parts[name] = (score,)
+            scores = scores_of(name)
+            if scores:
+                parts[name] = scores
         return Average(f"mean of the {len(parts)} columns", parts)
 
     @property
@@ -105,18 +124,33 @@ def without_order(options: Mapping[str, Any]) -> dict[str, Any]:
     return sorted_options
 
 
-def score_of(column: str) -> tuple[str, str, str] | None:
-    """Give the task, split and metric of ours that a printed column has.
+def is_copy_of(checkpoint: str, published: str) -> bool:
+    """Say whether a checkpoint has the name that a published one has on the hub.
 
-    None for the average and for what is not GLUE.
+    A folder, which begins with `/`, `~` or `.`, is known by its last name.
+    """
+    name = published.rpartition("/")[2]
+    if checkpoint.startswith(("/", "~", ".")):
+        return PurePath(checkpoint).name == name
+    return checkpoint in (published, name)
+
+
+def scores_of(column: str) -> Part:
+    """Give the tasks, splits and metrics of ours whose mean a printed column has.
+
+    Empty for the average and for what is not GLUE.
     """
     if column in COLUMNS:
         task, split = COLUMNS[column]
-        return task, split, TASKS[task].metrics[0]
+        return ((task, split, TASKS[task].metrics[0]),)
     task, _, metric = column.partition("_")
-    if task in TASKS and metric in TASKS[task].metrics:
-        return task, "validation", metric
-    return None
+    if task not in TASKS:
+        return ()
+    if metric == MEAN:
+        return tuple(product((task,), TASKS[task].validation_splits, TASKS[task].metrics))
+    if metric in TASKS[task].metrics:
+        return ((task, "validation", metric),)
+    return ()
 
 
 def published_table(rows: Mapping[str, Any], columns: str, **facts: Any) -> Published:
