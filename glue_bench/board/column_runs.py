@@ -65,7 +65,13 @@ def _read_task(board: Board, column: str, runs: pd.DataFrame) -> ColumnRuns:
         else:
             problems[arm] = DIVERGED
     return _column_runs(
-        board, column, runs, predictions=predictions, labels=gold, problems=problems
+        board,
+        column,
+        runs,
+        predictions=predictions,
+        labels=gold,
+        problems=problems,
+        clusters=board.results.clusters(task).get(split),
     )
 
 

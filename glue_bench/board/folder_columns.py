@@ -75,7 +75,13 @@ def _joined(
         seeds=np.concatenate([column.runs.seeds for column in parts]),
         values=np.concatenate([column.runs.values for column in parts]),
     )
-    predictions = np.concatenate([column.predictions for column in parts])
+    # Clusters follow from the rows, which are the same; an older folder does not have them.
+    clusters = [column.clusters for column in parts if column.clusters is not None]
     return replace(
-        parts[0], arms=tuple(arms), runs=runs, predictions=predictions, problems=problems
+        parts[0],
+        arms=tuple(arms),
+        runs=runs,
+        predictions=np.concatenate([column.predictions for column in parts]),
+        problems=problems,
+        clusters=clusters[0] if clusters else None,
     )

@@ -25,6 +25,7 @@ from glue_bench.data.task_data import is_demo
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.finished import Finished
+from glue_bench.records.labels import CLUSTERS, GOLD
 from glue_bench.records.store import Store
 from glue_bench.records.values import ArmFacts, Plan, PretrainingRecord, Record, Shape, TaskFacts
 
@@ -290,7 +291,8 @@ def read_baselines(store: Store, plan: Plan) -> tuple[pd.DataFrame, list[str]]:
         except UserError as error:
             problems.append(str(error))
             continue
-        gold = labels.pop("gold")
+        gold = labels.pop(GOLD)
+        labels.pop(CLUSTERS, None)
         constants = {split: _constant_answer(task, values) for split, values in gold.items()}
         for baseline, predictions in {MAJORITY_BASELINE: constants, **labels}.items():
             for split, predicted in predictions.items():

@@ -23,6 +23,7 @@ from glue_bench.board.plan_frames import (
 )
 from glue_bench.data.task_data import LIMITED, is_demo
 from glue_bench.records.finished import Finished
+from glue_bench.records.labels import CLUSTERS, GOLD, Labels
 from glue_bench.records.store import Store, open_store
 from glue_bench.records.values import Plan
 from glue_bench.stats.runs import effective_number
@@ -90,9 +91,22 @@ class Results:
         Raises:
             UserError: The file is missing, damaged or of other data.
         """
+        return dict(self._labels(task)[GOLD])
+
+    def clusters(self, task: str) -> dict[str, np.ndarray]:
+        """Return the number of each example's cluster by scored split, (rows,).
+
+        There is none if the task names no cluster, or the labels were stored before clusters were.
+
+        Raises:
+            UserError: The file is missing, damaged or of other data.
+        """
+        return dict(self._labels(task).get(CLUSTERS, {}))
+
+    def _labels(self, task: str) -> Labels:
+        """Return the labels of a task's data, as the plan binds them."""
         facts = self.plan.tasks[task]
-        labels = self.store.labels.read(task, facts.digest, facts.labels)
-        return dict(labels["gold"])
+        return self.store.labels.read(task, facts.digest, facts.labels)
 
     def sums(self, pretraining_id: str) -> dict[str, np.ndarray]:
         """Return numerators and denominators of pieces of text, (2, pieces), by measure.

@@ -13,6 +13,8 @@ from glue_bench.data.official import OFFICIAL, difference, split_digest
 from glue_bench.data.tasks import TASKS
 
 UNLABELLED = -1
+TEXT_COLUMNS = ("text_a", "text_b")
+"""The columns of a frame that have the texts, in the order of `Task.texts`."""
 LIMITED = ", limited to"
 HELD_OUT_SEED = 0
 """Decides one slice for all arms, rates and seeds."""
@@ -169,6 +171,20 @@ def held_out_rows(rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:
     order = np.random.default_rng(HELD_OUT_SEED).permutation(rows)
     count = max(1, round(share * rows))
     return np.sort(order[:count]), np.sort(order[count:])
+
+
+def cluster_numbers(data: TaskData) -> dict[str, np.ndarray]:
+    """Return the number of each example's cluster, (rows,), by split with public labels.
+
+    Examples of a cluster share the text that the task names; a task that names none has no split.
+    """
+    task = TASKS[data.task]
+    numbers: dict[str, np.ndarray] = {}
+    if task.cluster:
+        column = TEXT_COLUMNS[task.texts.index(task.cluster)]
+        for name in known_labels(data):
+            numbers[name] = pd.factorize(data.splits[name][column])[0]
+    return numbers
 
 
 def known_labels(data: TaskData) -> dict[str, np.ndarray]:

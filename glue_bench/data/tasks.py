@@ -37,6 +37,8 @@ class Task:
         tsv_label: The column of its labels in TSV files.
         skips_malformed_rows: Whether rows with a wrong number of fields are left out of splits
             with labels.
+        cluster: Which of `texts` several examples share, or "". Examples that share it
+            are not independent, and errors take those of one text together.
     """
 
     title: str
@@ -49,6 +51,7 @@ class Task:
     tsv_texts: tuple[str, ...] = ()
     tsv_label: str = "label"
     skips_malformed_rows: bool = False
+    cluster: str = ""
 
     @property
     def name(self) -> str:
@@ -159,6 +162,7 @@ GLUE = (
         written=NLI_3,
         tsv_texts=("sentence1", "sentence2"),
         tsv_label="gold_label",
+        cluster="premise",
     ),
     Task(
         "QNLI",
@@ -167,6 +171,7 @@ GLUE = (
         texts=("question", "sentence"),
         labels=NLI_2,
         written=NLI_2,
+        cluster="question",
     ),
     Task(
         "RTE",

@@ -7,6 +7,7 @@ from pandas import DataFrame
 
 from glue_bench.board.compare import Comparison
 from glue_bench.data.measures import MEASURES
+from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.pages.groups import groups_shown, rows_of_group
 from glue_bench.pages.numbers import MISSING, format_number
 from glue_bench.pages.page import Column, Table, with_legend
@@ -25,6 +26,10 @@ LEGEND = {
     "beyond what the seed does to all arms; with one fine-tuning seed for each pretraining it "
     "includes fine-tuning. Over examples: of a difference, over other validation sets (for Val. "
     "loss documents) of this size; no number of seeds reduces it.",
+    "clusters": "Examples that share a text (MNLI's premise, QNLI's question) count as one "
+    "cluster.",
+    "no clusters": "These results were stored without clusters: examples that share a text (MNLI's "
+    "premise, QNLI's question) count as independent. The same `glue-bench run` stores them.",
     "few runs": "Of two seeds p rests on the spread of all arms together, and is too small where "
     "one arm varies more than the others: take three. "
     "– cannot be told from 0 by so few runs and rows; "  # noqa: RUF001
@@ -66,6 +71,7 @@ def spread_table(comparison: Comparison, group: Group) -> Table:
         if math.isnan(smallest):
             continue
         low, high = estimate.limits
+        notes.add(cluster_note(estimate))
         if smallest > high - low:  # more than scores can differ
             smallest = math.nan
             notes.add("few runs")
@@ -79,6 +85,14 @@ def spread_table(comparison: Comparison, group: Group) -> Table:
         columns=SPREAD_COLUMNS,
         notes=frozenset(notes),
     )
+
+
+def cluster_note(estimate: ColumnEstimate) -> str:
+    """Give the key of the line in LEGEND about a column's clusters, or ""."""
+    task, _ = COLUMNS.get(estimate.column, ("", ""))
+    if not task or not TASKS[task].cluster:
+        return ""
+    return "clusters" if estimate.clustered else "no clusters"
 
 
 def deviations(estimate: ColumnEstimate, reference: str) -> dict[str, float]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from glue_bench.data.tasks import TASKS
 from glue_bench.files import write_atomically
 from glue_bench.records import layout
 from glue_bench.records.arrays import (
@@ -18,8 +19,10 @@ from glue_bench.records.arrays import (
 )
 
 Labels = Mapping[str, Arrays]
-"""The labels of one task's data by split, (rows,): `gold`, and what each baseline predicts."""
+"""Labels of one task's data by split, (rows,): `gold`, `clusters`, what each baseline predicts."""
 GOLD = "gold"
+CLUSTERS = "clusters"
+"""The number of each row's cluster, where the task names one. Older files do not have it."""
 HELD_OUT_SHARE = "held_out_share"
 """The key in a file's header for the part of train that its baselines were not fitted on."""
 NOTHING_HELD_OUT = "0"
@@ -61,7 +64,8 @@ class LabelStore:
     def has(self, task: str, data: str, held_out_share: float | None) -> bool:
         """Whether labels are stored, with baselines fitted on the rows that a setting leaves.
 
-        A file may not say on which rows its baselines were fitted; then it does not count.
+        A file may not say on which rows its baselines were fitted, or lack the clusters of a task
+        that has them; then it does not count.
 
         Args:
             task: of the data.
@@ -71,7 +75,10 @@ class LabelStore:
         Raises:
             UserError: the file is damaged.
         """
-        if not self.read(task, data)[GOLD]:
+        stored = self.read(task, data)
+        if not stored[GOLD]:
+            return False
+        if TASKS[task].cluster and CLUSTERS not in stored:
             return False
         metadata = read_metadata(self.folder / layout.labels_file(task, data))
         return metadata.get(HELD_OUT_SHARE) == _share_text(held_out_share)

@@ -49,6 +49,7 @@ class ColumnEstimate:
             would change, (arms, arms).
         examples_freedom: The degrees of freedom of `examples`.
         single_runs: Whether each arm has one run, so that intervals cover other examples alone.
+        clustered: Whether examples that share a text count as one cluster.
     """
 
     column: str
@@ -66,6 +67,7 @@ class ColumnEstimate:
     of_finetuning: np.ndarray = field(default_factory=_no_pairs)
     examples_freedom: float = np.inf
     single_runs: bool = False
+    clustered: bool = False
 
     @property
     def kind(self) -> str:
@@ -204,6 +206,7 @@ def column_estimate(
         blocked=blocked,
         finetuned=column_runs.metric not in RATIOS,
         single_runs=column_runs.single_runs,
+        clustered=column_runs.clusters is not None,
     )
     if not tested:
         return estimate

@@ -13,10 +13,11 @@ from glue_bench.config import Experiment
 from glue_bench.config.load import Names
 from glue_bench.config.machine import AUTO
 from glue_bench.data.baselines import baseline_predictions
-from glue_bench.data.task_data import known_labels
+from glue_bench.data.task_data import cluster_numbers, known_labels
 from glue_bench.files import results_written_to
 from glue_bench.model.plugins import PLUGINS
 from glue_bench.records.environment import versions
+from glue_bench.records.labels import CLUSTERS, GOLD
 from glue_bench.records.layout import record_folders
 from glue_bench.records.plugin_files import keep_plugin
 from glue_bench.records.store import Store
@@ -210,7 +211,9 @@ def _write_plan(plan: Plan, inputs: Inputs) -> None:
     for task in plan.tasks:
         data = inputs.tasks.data(task)
         if not inputs.store.labels.has(task, data.digest, share):
-            labels[task] = {"gold": known_labels(data), **baseline_predictions(data, share)}
+            baselines = baseline_predictions(data, share)
+            clusters = cluster_numbers(data)
+            labels[task] = {GOLD: known_labels(data), CLUSTERS: clusters, **baselines}
     digests = {job.plugin for job in plan.jobs}
     for plugin in PLUGINS.values():
         if plugin.digest in digests:

@@ -1,5 +1,7 @@
 """Verdicts on anyone's runs, beside plain arithmetic, statsmodels and a bootstrap."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,8 +10,11 @@ from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 import glue_bench
+from glue_bench.board.board import open_board
+from glue_bench.board.column_runs import read_outcomes
 from glue_bench.board.versus import compare_paths
 from glue_bench.errors import UserError
+from glue_bench.stats.estimates import column_estimate
 
 
 def write(path, frame):
@@ -303,3 +308,21 @@ def test_arms_of_two_experiments_stand_beside_each_other():
     assert "study/add" in versus.group.arms
     assert "study_eight/add" in versus.group.arms
     assert versus.covers == "seeds and examples"
+
+
+def test_examples_of_one_premise_are_a_cluster_in_our_own_tables():
+    """Stored predictions of MNLI, beside statsmodels on the difference of two runs."""
+    columns = {column.column: column for column in read_outcomes(open_board("results/study_long"))}
+    column = columns["mnli_m"]
+    pair = [np.flatnonzero(column.runs.arms == arm)[0] for arm in (0, 1)]
+    single = replace(column.subset(np.array(pair)), single_runs=True)
+    arms = column.arms[:2]
+    estimate = column_estimate(single, arms, arms[0])
+    variance, freedom = estimate.difference_variance(arms[1], arms[0])
+    right = 100.0 * (single.predictions == single.labels)
+    values = right[1] - right[0]
+    fit = sm.OLS(values, np.ones(len(values))).fit()
+    robust = fit.get_robustcov_results("cluster", groups=column.clusters, use_correction=True)
+    assert np.sqrt(variance) == pytest.approx(float(robust.bse[0]), rel=0.01)
+    assert np.sqrt(variance) < 0.95 * float(fit.bse[0])
+    assert freedom == column.clusters.max()

@@ -7,7 +7,7 @@ import pytest
 from glue_bench.data import demo, hub
 from glue_bench.data.demo import generate
 from glue_bench.data.sources import DESCRIPTION, describe, open_source
-from glue_bench.data.task_data import TaskData, known_labels, limited, split_digest
+from glue_bench.data.task_data import TaskData, cluster_numbers, known_labels, limited, split_digest
 from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
 from glue_bench.errors import UserError
 
@@ -257,3 +257,15 @@ def test_the_rows_of_every_split_are_drawn_from_all_of_it():
         places = [rows.index(row) for row in rows_of(twenty, name)]
         assert len(places) == 20, name
         assert max(places) > len(rows) / 2, name
+
+
+def test_examples_of_one_text_have_the_number_of_one_cluster():
+    """QNLI names its question, and a task that names no text has no clusters."""
+    frame = pd.DataFrame(
+        {"text_a": ["who", "when", "who"], "text_b": ["a", "b", "a"], "label": [0, 1, 0]}
+    )
+    clusters = {}
+    for task in ("qnli", "rte"):
+        clusters[task] = cluster_numbers(TaskData(task, "tsv", {"validation": frame}))
+    assert clusters["qnli"]["validation"].tolist() == [0, 1, 0]
+    assert clusters["rte"] == {}

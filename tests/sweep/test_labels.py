@@ -6,7 +6,8 @@ from safetensors.numpy import load_file, save_file
 
 from glue_bench.data.baselines import baseline_predictions
 from glue_bench.data.demo import generate
-from glue_bench.data.task_data import TaskData
+from glue_bench.data.task_data import TaskData, cluster_numbers
+from glue_bench.records.labels import CLUSTERS
 from glue_bench.records.store import Store
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -47,3 +48,24 @@ def test_baselines_that_do_not_say_on_which_rows_they_were_fitted_are_fitted_aga
     save_file({**fitted, name: 1 - fitted[name]}, path, {"data": digest})
     sweep(values)
     np.testing.assert_array_equal(load_file(path)[name], fitted[name])
+
+
+def test_clusters_of_examples_are_stored_with_the_labels(sweep, tiny):
+    store = Store(sweep(tiny(arms=["add"], tasks=["qnli"])).folder)
+    data = TaskData("qnli", "demo", generate("qnli"))
+    labels = store.labels.read("qnli", data.digest, store.plan().tasks["qnli"].labels)
+    expected = cluster_numbers(data)["validation"]
+    np.testing.assert_array_equal(labels[CLUSTERS]["validation"], expected)
+
+
+def test_labels_without_clusters_get_them_and_no_cell_runs_again(sweep, tiny):
+    values = tiny(arms=["add"], tasks=["qnli"])
+    folder = sweep(values).folder
+    (path,) = (folder / "labels").iterdir()
+    whole = load_file(path)
+    older = {name: array for name, array in whole.items() if not name.startswith(CLUSTERS)}
+    digest = Store(folder).plan().tasks["qnli"].digest
+    save_file(older, path, {"data": digest})
+    summary = sweep(values)
+    assert summary.waiting == ()
+    assert load_file(path).keys() == whole.keys()
