@@ -36,6 +36,7 @@ def run(
     slurm: Mapping[str, Any] | None = None,
     device: str = "auto",
     precision: str = "auto",
+    graph: str = "auto",
     console: Console | None = None,
     track: Names = (),
 ) -> Summary:
@@ -62,6 +63,8 @@ def run(
         slurm: Options of sbatch: jobs go to Slurm.
         device: auto, cpu, cuda or mps.
         precision: float32, bf16 or auto, which is bf16 where the device is faster in it.
+        graph: off, or auto: on GPUs where that was measured to be faster, a step has fixed shapes
+            and is launched as one CUDA graph. No GPU has been measured yet, so auto is off.
         console: Where progress is shown.
         track: Trackers that losses and scores go to: tensorboard, wandb, mlflow.
 
@@ -96,6 +99,7 @@ def run(
         "only": only,
         "device": device,
         "precision": precision,
+        "graph": graph,
     }
     options["engine"] = Engine.parse(workers, address, slurm)
     check_before_work(parsed, **options)

@@ -106,6 +106,13 @@ SlurmOptions = Annotated[
     ),
 ]
 Precision = Annotated[str, Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")]
+Graph = Annotated[
+    str,
+    Option(
+        metavar="MODE",
+        help="off, or auto: a step is one CUDA graph where that was measured; so far nowhere.",
+    ),
+]
 Trackers = Annotated[
     list[str] | None,
     Option(metavar="NAME", help="tensorboard, wandb, mlflow: A,B or repeated."),
@@ -153,6 +160,7 @@ def run(
     slurm: SlurmOptions = None,
     device: Device = "auto",
     precision: Precision = "auto",
+    graph: Graph = "auto",
     track: Trackers = None,
     plugin: Plugins = None,
 ) -> None:
@@ -184,9 +192,7 @@ def run(
         dry_run=dry_run,
         results=results,
         only=only or (),
-        **_engine_options(workers, address, slurm),
-        device=device,
-        precision=precision,
+        **_engine_options(workers, address, slurm, device=device, precision=precision, graph=graph),
         track=separated(track, "--track"),
     )
 
@@ -197,9 +203,12 @@ def _write_file(experiment: dict[str, Any], path: Path) -> None:
     echo(f"written to {path}; glue-bench run {path} does the same as this line")
 
 
-def _engine_options(workers: str | None, address: str | None, slurm: str | None) -> dict[str, Any]:
-    """Return the options of `api.run` that say where jobs run."""
+def _engine_options(
+    workers: str | None, address: str | None, slurm: str | None, **machine: str
+) -> dict[str, Any]:
+    """Return the options of `api.run` that say where jobs run, with those of the machine."""
     return {
+        **machine,
         "workers": int(workers) if workers and workers.isdecimal() else workers,
         "address": address,
         "slurm": None if slurm is None else api.slurm_options(slurm),

@@ -43,13 +43,14 @@ def check_request(
     engine: Engine,
     device: str,
     precision: str,
+    graph: str,
 ) -> None:
     """Refuse places, engines, devices and conditions that cannot be meant.
 
     The options are those of `glue_bench.run`. Raises UserError for the first mistake.
     """
     engine.check()
-    check_machine(device, precision)
+    check_machine(device, precision, graph)
     chosen_values(only, _values_of_keys(experiment))
     if not isinstance(results, str | Path) or not str(results):
         raise UserError(f"results {quoted(results)}: give a folder")

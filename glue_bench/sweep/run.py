@@ -95,6 +95,7 @@ def sweep(
     engine: Engine,
     device: str,
     precision: str,
+    graph: str,
 ) -> Summary:
     """Bring the results in `results/<experiment>` up to the plan.
 
@@ -108,24 +109,31 @@ def sweep(
         engine: where jobs run.
         device: as `glue_bench.run` takes it.
         precision: as `glue_bench.run` takes it.
+        graph: as `glue_bench.run` takes it.
 
     Raises:
         UserError: bad input, before anything is run or written; later what every job would meet.
     """
     check_request(
-        experiment, results=results, only=only, engine=engine, device=device, precision=precision
+        experiment,
+        results=results,
+        only=only,
+        engine=engine,
+        device=device,
+        precision=precision,
+        graph=graph,
     )
     quiet_transformers()
     versions()  # before any job: the commit is that of the code now loaded
     # Workers elsewhere look for a device themselves.
-    compute = choose_compute(AUTO if engine.is_elsewhere else device, precision)
+    compute = choose_compute(AUTO if engine.is_elsewhere else device, precision, graph)
     inputs = Inputs(experiment, Path(results) / experiment.name)
     plan = make_plan(inputs)
     store = inputs.store
     cells = select(plan.cells, only)
     if engine.slurm is None and not dry_run:
         refuse_live_jobs(store)
-    make = partial(make_worker, experiment, store.folder.absolute(), device, precision)
+    make = partial(make_worker, experiment, store.folder.absolute(), device, precision, graph)
     executor = engine.make(plan, inputs, compute, make)
     store.prepare(make=not dry_run)
     with nullcontext() if dry_run else store.lock():

@@ -54,7 +54,11 @@ MAX_LISTING_SECONDS = 60.0  # until a shared disk lists what another machine has
 
 
 def make_worker(
-    experiment: Experiment, folder: Path, device: str = AUTO, precision: str = AUTO
+    experiment: Experiment,
+    folder: Path,
+    device: str = AUTO,
+    precision: str = AUTO,
+    graph: str = AUTO,
 ) -> "Worker":
     """Make a worker for this process, whose share of the machine it has.
 
@@ -64,7 +68,7 @@ def make_worker(
     for path in experiment.plugins:
         load_file(Path(path).expanduser())
     torch.set_num_threads(experiment.resources.cpus)
-    return Worker(Inputs(experiment, folder), choose_compute(device, precision))
+    return Worker(Inputs(experiment, folder), choose_compute(device, precision, graph))
 
 
 def room_here(resources: Resources, compute: Compute) -> int | None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -12,6 +12,9 @@ from glue_bench.errors import UserError
 from glue_bench.records.environment import Environment, versions
 from glue_bench.training.memory import keep_freed_memory
 
+MEASURED_GPUS: frozenset[str] = frozenset()
+"""GPUs, by their own names, on which `benchmarks/gpu.py` has shown that a step that is launched as
+one graph gives the same and is faster. None has been measured yet."""
 PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"  # of the environment: what `auto` stands for
 NARROW_HIDDEN_SIZE = 256  # below it a second thread does not pay
 
@@ -23,11 +26,13 @@ class Compute:
     - `device`: the device.
     - `bf16`: whether products are computed in bf16; the rest stays float32.
     - `threads`: how many threads of the CPU it may use.
+    - `graph`: whether steps have fixed shapes, and a GPU launches each as one graph.
     """
 
     device: torch.device
     bf16: bool
     threads: int
+    graph: bool = False
 
     @property
     def precision(self) -> str:
@@ -55,6 +60,11 @@ class Compute:
         return torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext()
 
     @property
+    def captures(self) -> bool:
+        """Whether a step of fixed shapes is captured as a CUDA graph."""
+        return self.graph and self.device.type == "cuda"
+
+    @property
     def keeps_kernels(self) -> bool:
         """Whether products leave a kernel in memory for every shape.
 
@@ -66,11 +76,14 @@ class Compute:
         """Round a size up to the next of four sizes between two powers of two, if kernels are kept.
 
         Without this an epoch of RTE takes 1.4 times the memory. With multiples of 16 CoLA trains at
-        0.82 of the speed.
+        0.82 of the speed. Where each size is a graph, there are two, and none below 16.
         """
-        if not self.keeps_kernels:
-            return size
-        step = max(4, 2 ** ((size - 1).bit_length() - 3))
+        if self.graph:
+            step = max(16, 2 ** ((size - 1).bit_length() - 2))
+        elif self.keeps_kernels:
+            step = max(4, 2 ** ((size - 1).bit_length() - 3))
+        else:
+            step = 1
         return -(-size // step) * step
 
     def threads_for(self, hidden_size: int) -> int:
@@ -81,19 +94,20 @@ class Compute:
         return 1 if hidden_size < NARROW_HIDDEN_SIZE else self.threads
 
 
-def choose_compute(device: str = AUTO, precision: str = AUTO) -> Compute:
+def choose_compute(device: str = AUTO, precision: str = AUTO, graph: str = AUTO) -> Compute:
     """Choose where this process computes.
 
     Args:
         device: cuda, mps, cpu, or auto for the first of them that is there.
         precision: float32, bf16, or auto for bf16 where the device is faster in it.
+        graph: off, or auto for one graph a step on the GPUs of MEASURED_GPUS.
 
     Raises:
         UserError: the device is not there, or a name is not known.
     """
     if precision == AUTO:
         precision = os.environ.get(PRECISION_VARIABLE, AUTO)
-    check_machine(device, precision)
+    check_machine(device, precision, graph)
     is_available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -113,7 +127,8 @@ def choose_compute(device: str = AUTO, precision: str = AUTO) -> Compute:
         # and with a mask its backward pass can give NaN at some lengths (pytorch/pytorch#196678).
         torch.backends.cuda.enable_cudnn_sdp(False)
     bf16 = precision == "bf16" or (precision == AUTO and is_faster_in_bf16(kind))
-    return Compute(torch.device(kind), bf16, torch.get_num_threads())
+    compute = Compute(torch.device(kind), bf16, torch.get_num_threads())
+    return replace(compute, graph=graph == AUTO and compute.name in MEASURED_GPUS)
 
 
 def is_faster_in_bf16(kind: str) -> bool:

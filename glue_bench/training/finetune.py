@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -17,6 +19,14 @@ from glue_bench.model.native import NativeClassifier
 from glue_bench.model.start import Start
 from glue_bench.records.values import Cell, Epoch, Record
 from glue_bench.training.device import Compute
+from glue_bench.training.fixed_steps import (
+    SHARED,
+    FixedSteps,
+    made_ahead,
+    shared_steps,
+    take_fixed,
+    takes_fixed_steps,
+)
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import (
     NonFiniteLossError,
@@ -87,13 +97,17 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
         progress=ProgressReporter(progress),
     )
     with on_threads(compute.threads_for(start.hidden_size)):
-        attempt = replace(attempt, compute=compute_of(inputs.arms[cell.arm], compute))
+        chosen = compute_of(inputs.arms[cell.arm], compute)
+        rows = len(attempt.tokens.splits["train"])
+        has_graph = chosen.graph and takes_fixed_steps(start, cell.settings, rows)
+        attempt = replace(attempt, compute=replace(chosen, graph=has_graph))
         while True:
             try:
                 outcome = attempt.run()
                 break
             except Exception as error:
                 attempt = attempt.after(error)
+            SHARED.clear()
             release_memory()  # that of the failed attempt is free only without its traceback
     diagnostic = inputs.tasks.diagnostic(cell.task)
     origins = {
@@ -119,9 +133,10 @@ class Attempt:
         """Return the attempt that follows on an error. Raises the error if there is none."""
         if is_out_of_memory(error) and self.micro_batch_size != 1:
             rows = self.micro_batch_size or self.cell.settings.batch_size
-            return replace(self, micro_batch_size=max(1, rows // 2))
+            compute = replace(self.compute, graph=False)
+            return replace(self, compute=compute, micro_batch_size=max(1, rows // 2))
         if isinstance(error, NonFiniteLossError) and self.compute.bf16:
-            return replace(self, compute=replace(self.requested, bf16=False))
+            return replace(self, compute=replace(self.compute, bf16=False))
         raise error
 
     def run(self) -> Outcome:
@@ -131,10 +146,13 @@ class Attempt:
             return_freed()
         task = self.cell.task
         splits = self.tokens.splits
-        labels = TASKS[task].labels or ("score",)
-        model = cast(Classifier, self.start.classifier(labels, self.cell.seed))
+        model = self.new_model()
+        fixed_steps = None
+        if self.compute.graph:
+            fixed_steps = shared_steps(model, self.cell.settings, self.compute)
+            model = fixed_steps.model
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        history, predictions, training_seconds = self.train(model)
+        history, predictions, training_seconds = self.train(model, fixed_steps)
         collapsed = [
             name
             for name, logits in predictions.items()
@@ -158,13 +176,20 @@ class Attempt:
             variance_kept=dict(self.start.variance_kept),
             micro_batch_size=self.micro_batch_size,
             environment=self.requested.environment(),
-            precision=None if self.compute == self.requested else self.compute.precision,
+            precision=None if self.compute.bf16 == self.requested.bf16 else self.compute.precision,
         )
         inner_model = model.model if isinstance(model, NativeClassifier) else model
         return Outcome(record, predictions, inner_model, self)
 
-    def train(self, model: Classifier) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
-        """Train the model, and score it after each epoch.
+    def new_model(self) -> Classifier:
+        """Build the model that the cell starts from."""
+        labels = TASKS[self.cell.task].labels or ("score",)
+        return cast(Classifier, self.start.classifier(labels, self.cell.seed))
+
+    def train(
+        self, model: Classifier, fixed_steps: FixedSteps | None
+    ) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
+        """Train the model, perhaps in fixed steps, and score it after each epoch.
 
         Returns:
             The epochs, the last epoch's logits of all scored splits, and the seconds of training.
@@ -177,7 +202,7 @@ class Attempt:
         seconds = 0.0
 
         def batches(epoch: int) -> Iterator[Batch]:
-            return training_batches(
+            made = training_batches(
                 train_split,
                 settings.batch_size,
                 self.tokens.padding_id,
@@ -185,10 +210,12 @@ class Attempt:
                 epoch,
                 self.padded,
             )
+            return made_ahead(made) if fixed_steps else made
 
         steps_per_epoch = settings.steps_per_epoch(len(train_split))
         began = time.perf_counter()
-        with used_rows_only(model, self.tokens):
+        # A graph holds the whole table, because tasks use different rows.
+        with nullcontext() if fixed_steps else used_rows_only(model, self.tokens):
             epochs = train(
                 model,
                 batches,
@@ -197,6 +224,7 @@ class Attempt:
                 self.compute,
                 self.micro_batch_size,
                 self.progress,
+                partial(take_fixed, fixed_steps, self.cell.seed) if fixed_steps else None,
             )
             for epoch, loss in enumerate(epochs, start=1):
                 seconds += time.perf_counter() - began

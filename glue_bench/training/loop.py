@@ -28,6 +28,8 @@ OnStep = Callable[[int, int, Callable[[], float]], None]
 """Is called after each step with its number, the number of all steps, and a function for its loss.
 
 The function waits for the device."""
+TakeStep = Callable[[Batch, float, int], Tensor]
+"""Takes a step, counted from 0, with a batch at a learning rate, and returns its loss."""
 
 
 def silent(step: int, steps: int, loss: Callable[[], float]) -> None:
@@ -66,6 +68,7 @@ def train(
     compute: Compute,
     micro_batch_size: int | None = None,
     progress: OnStep = silent,
+    take_step: TakeStep | None = None,
 ) -> Iterator[float]:
     """Train in place, and yield the mean training loss after each epoch.
 
@@ -81,6 +84,7 @@ def train(
         micro_batch_size: how many rows of a batch are computed at once. The update is always that
             of the whole batch.
         progress: called after each step.
+        take_step: takes each step in place of the own optimiser.
 
     Raises:
         NonFiniteLossError: the mean loss of an epoch is NaN or infinite.
@@ -100,20 +104,24 @@ def train(
         losses: list[Tensor] = []
         for batch in islice(epochs(epoch), steps - step):
             rate = settings.learning_rate * linear_factor(step, steps, settings.warmup_ratio)
-            parts = part_losses(model, batch, compute, micro_batch_size)
-            losses.append(update(model, optimizer, rate, settings.clip_norm, parts))
+            if take_step:
+                loss = take_step(batch, rate, step)
+            else:
+                parts = part_losses(model, batch, compute, micro_batch_size)
+                loss = update(model, optimizer, rate, settings.clip_norm, parts)
+            losses.append(loss)
             step += 1
             progress(step, steps, losses[-1].item)
-        loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
-        if not math.isfinite(loss):
-            raise NonFiniteLossError(f"loss is {loss} in epoch {epoch}")
-        yield loss
+        mean_loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
+        if not math.isfinite(mean_loss):
+            raise NonFiniteLossError(f"loss is {mean_loss} in epoch {epoch}")
+        yield mean_loss
 
 
 def update(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    rate: float,
+    rate: float | Tensor,
     clip_norm: float,
     losses: Iterable[Tensor],
 ) -> Tensor:
@@ -122,7 +130,7 @@ def update(
     Args:
         model: the model to update.
         optimizer: that of the model.
-        rate: the learning rate of the step.
+        rate: the learning rate of the step; a tensor where the step is captured.
         clip_norm: the largest norm of the gradient.
         losses: each is computed when it is asked for, so that one graph is in memory at a time.
 
@@ -165,9 +173,18 @@ def part_losses(
 
 
 def make_optimizer(
-    model: nn.Module, settings: Hyperparameters | PretrainingSettings
+    model: nn.Module,
+    settings: Hyperparameters | PretrainingSettings,
+    *,
+    capturable: bool = False,
 ) -> torch.optim.AdamW:
-    """Make AdamW with weight decay on matrices alone. Biases and LayerNorms are vectors."""
+    """Make AdamW with weight decay on matrices alone. Biases and LayerNorms are vectors.
+
+    Args:
+        model: the model, on its device.
+        settings: rate, decay and epsilon.
+        capturable: whether a CUDA graph may capture its steps.
+    """
     matrices: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     for parameter in model.parameters():
@@ -183,6 +200,7 @@ def make_optimizer(
         betas=(0.9, 0.999),
         eps=settings.adam_epsilon,
         fused=True,  # one kernel a group, with the arithmetic of the plain implementation
+        capturable=capturable,
     )
 
 

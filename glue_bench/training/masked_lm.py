@@ -9,10 +9,9 @@ from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.start import Start, under_head
 from glue_bench.training.arm_inputs import TRAINED_ORIGINS
 from glue_bench.training.device import Compute
-from glue_bench.training.masking import MaskedBatch
+from glue_bench.training.masking import IGNORED_TARGET, MaskedBatch
 
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-IGNORED_TARGET = -100  # cross_entropy leaves it out
 
 
 def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> EncoderForMaskedLM:
@@ -44,11 +43,11 @@ def masked_losses(
         model: the encoder under its head.
         batch: token ids (b, l) with the places and the true ids of its targets (t,).
         compute: where to compute.
-        reduction: `sum` or `none`, as of `F.cross_entropy`.
+        reduction: `sum`, `mean` or `none`, as of `F.cross_entropy`.
 
     Returns:
-        The sum over all targets, or for `none` the loss of each target (t,), with zeros after them
-        if `compute` rounds sizes up.
+        The sum or mean over all targets, or for `none` the loss of each target (t,), with zeros
+        after them if `compute` rounds sizes up.
     """
     padding = (0, compute.round_up_size(len(batch.places)) - len(batch.places))
     batch = batch.to(compute.device)

@@ -7,15 +7,18 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from glue_bench.config import PretrainingSettings
 from glue_bench.training.packing import PackedText
 from glue_bench.training.tokens import move
 
 # Of the tokens to predict 80% become [MASK], 10% become a random token, and 10% stay (BERT).
 MASK_BELOW = 0.8
 RANDOM_BELOW = 0.9
+IGNORED_TARGET = -100  # cross_entropy leaves it out
 EVALUATION_ROWS = 64
 VALIDATION_SEED = 1  # of validation masks, whatever the seed of the pretraining
 
@@ -88,6 +91,27 @@ class MaskedBatch:
                 segments=None if self.segments is None else self.segments[part],
             )
 
+    def fixed(self, length: int, places: int) -> dict[str, Tensor]:
+        """Return the tensors of the batch, padded to shapes that no batch changes.
+
+        Padded sequences have `length` tokens, and `places` are predicted. Those after the batch's
+        own have the target IGNORED_TARGET.
+        """
+        columns = self.ids.shape[1]
+        wider = (0, length - columns)
+        longer = (0, places - len(self.places))
+        is_real = torch.ones_like(self.ids, dtype=torch.bool) if self.mask is None else self.mask
+        moved_places = self.places + self.places // columns * (length - columns)
+        tensors = {
+            "ids": F.pad(self.ids, wider),
+            "mask": F.pad(is_real, wider),
+            "places": F.pad(moved_places, longer),
+            "targets": F.pad(self.targets, longer, value=IGNORED_TARGET),
+        }
+        if self.segments is not None:
+            tensors["segments"] = F.pad(self.segments, wider)
+        return tensors
+
     def to(self, device: torch.device) -> "MaskedBatch":
         """Return the same batch on a device."""
         return MaskedBatch(
@@ -127,6 +151,36 @@ def training_batch(
     ]
     generator = np.random.default_rng([seed, step, 1])
     return mask_rows(text, np.array(sequences), vocabulary, mask_probability, generator)
+
+
+def training_batches(
+    text: PackedText,
+    vocabulary: Vocabulary,
+    settings: PretrainingSettings,
+    first: int,
+    *,
+    is_fixed: bool,
+) -> Iterator[tuple[MaskedBatch, dict[str, Tensor]]]:
+    """Yield the batches of the steps from `first` on, each with its tensors in fixed shapes.
+
+    Args:
+        text: the sequences.
+        vocabulary: the ids that masking needs.
+        settings: those of one run.
+        first: the first step, counted from 0.
+        is_fixed: whether there are such tensors; else there are none.
+    """
+    places = settings.rows * max(1, round(settings.mask_probability * settings.length))
+    for step in range(first, settings.steps):
+        batch = training_batch(
+            text,
+            vocabulary,
+            rows=settings.rows,
+            mask_probability=settings.mask_probability,
+            seed=settings.seed,
+            step=step,
+        )
+        yield batch, batch.fixed(settings.length, places) if is_fixed else {}
 
 
 def masked_evaluation_batches(

@@ -20,6 +20,7 @@ from glue_bench.model.fresh import on_threads, seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.records.values import LossPoint, Pretraining, PretrainingRecord
 from glue_bench.training.device import Compute
+from glue_bench.training.fixed_steps import FixedSteps, made_ahead
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.interrupts import Interrupts
 from glue_bench.training.loop import (
@@ -32,7 +33,12 @@ from glue_bench.training.loop import (
     update,
 )
 from glue_bench.training.masked_lm import build_masked_lm, masked_losses
-from glue_bench.training.masking import Vocabulary, masked_evaluation_batches, training_batch
+from glue_bench.training.masking import (
+    MaskedBatch,
+    Vocabulary,
+    masked_evaluation_batches,
+    training_batches,
+)
 from glue_bench.training.memory import is_out_of_memory, peak_bytes, release_memory, reset_peak
 from glue_bench.training.pretraining_folder import PretrainingFolder
 
@@ -165,9 +171,24 @@ class PretrainingLoop:
         self.model = build_masked_lm(arm.start, settings.seed, settings.dropout)
         # transformers declares another first argument of `to`.
         self.model.to(compute.device)  # type: ignore[arg-type]
-        self.optimizer = make_optimizer(self.model, settings)
+        # A batch that is computed in parts has no graph.
+        is_fixed = compute.graph and settings.micro_batch_size == settings.rows
+        self.optimizer = make_optimizer(self.model, settings, capturable=is_fixed)
         self.state = State()
         self.resume()
+        self.fixed_steps: FixedSteps | None = None
+        self.batches = training_batches(
+            self.text["train"], self.vocabulary, settings, self.state.step, is_fixed=is_fixed
+        )
+        if is_fixed:
+            self.fixed_steps = FixedSteps(
+                self.model,
+                self.optimizer,
+                settings.clip_norm,
+                lambda tensors: masked_losses(self.model, MaskedBatch(**tensors), compute, "mean"),
+                compute,
+            )
+            self.batches = made_ahead(self.batches)
         self.interrupts = Interrupts()
         self.is_between_steps = True
         self.saved_step = self.state.step
@@ -188,6 +209,8 @@ class PretrainingLoop:
                 return
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
+        for group in self.optimizer.param_groups:  # the state may be of another way to launch
+            group["capturable"] = self.optimizer.defaults["capturable"]
         self.state = state
 
     def train(self) -> None:
@@ -296,24 +319,20 @@ class PretrainingLoop:
         """Take one step."""
         state = self.state
         settings = self.settings
-        batch = training_batch(
-            self.text["train"],
-            self.vocabulary,
-            rows=settings.rows,
-            mask_probability=settings.mask_probability,
-            seed=settings.seed,
-            step=state.step,
-        )
+        batch, fixed_tensors = next(self.batches)
         self.model.train()
         # Dropout follows from the step alone, so that a continued run needs no generator's state.
-        torch.manual_seed(seed_of(settings.seed, state.step, 0))
+        seed = seed_of(settings.seed, state.step, 0)
         rate = settings.learning_rate * rate_factor(settings, state.step)
-        targets = max(1, len(batch.targets))
-        losses = (
-            masked_losses(self.model, part, self.compute, "sum") / targets
-            for part in batch.parts(settings.micro_batch_size)
-        )
-        loss = update(self.model, self.optimizer, rate, settings.clip_norm, losses)
+        if self.fixed_steps:
+            loss = self.fixed_steps.take(fixed_tensors, rate, seed)
+        else:
+            torch.manual_seed(seed)
+            losses = (
+                masked_losses(self.model, part, self.compute, "sum") / max(1, len(batch.targets))
+                for part in batch.parts(settings.micro_batch_size)
+            )
+            loss = update(self.model, self.optimizer, rate, settings.clip_norm, losses)
         state.pending.append(loss)
         state.stream = hashlib.sha256(state.stream.encode() + batch.digest).hexdigest()
         state.tokens += batch.tokens

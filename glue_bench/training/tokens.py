@@ -204,6 +204,12 @@ class Batch:
             rows=self.rows,
         )
 
+    def fixed(self) -> dict[str, Tensor]:
+        """Return the tensors of the batch by name, always with a mask."""
+        tensors = {"ids": self.ids, "segments": self.segments, "labels": self.labels}
+        no_padding = torch.ones_like(self.ids, dtype=torch.bool)
+        return {**tensors, "mask": no_padding if self.mask is None else self.mask}
+
     def parts(self, rows: int) -> Iterator["Batch"]:
         """Yield the batch in parts of at most `rows` rows, in order."""
         for start in range(0, len(self.labels), rows):
@@ -222,7 +228,7 @@ def move(tensor: Tensor, device: torch.device) -> Tensor:
 
     A GPU copies it by itself: the host does not wait for the steps before.
     """
-    if device.type == "cuda":
+    if device.type == "cuda" and not tensor.is_cuda:
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 

@@ -22,6 +22,7 @@ RUN = {
     "--slurm": ("partition=gpu,minutes=7", {"slurm": {"partition": "gpu", "minutes": "7"}}),
     "--device": ("cuda", {"device": "cuda"}),
     "--precision": ("bf16", {"precision": "bf16"}),
+    "--graph": ("off", {"graph": "off"}),
     "--track": (("wandb", "mlflow"), {"track": ["wandb", "mlflow"]}),
     "--plugin": (("a.py", "b.py"), {"plugins": [Path("a.py"), Path("b.py")]}),
     "--dry-run": ((), {"dry_run": True}),
@@ -88,6 +89,7 @@ def test_what_a_function_is_asked_for_reaches_the_sweep(tiny, monkeypatch):
         "slurm": {"minutes": 3},
         "device": "cpu",
         "precision": "float32",
+        "graph": "off",
         "results": "elsewhere",
     }
     with pytest.raises(UserError, match="enough"):

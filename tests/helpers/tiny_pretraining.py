@@ -210,7 +210,7 @@ class Tiny:
     def finish(self, compute: Compute = CPU, **options: Any) -> Pretrained:
         return pretrain(self.run, self.inputs, compute, **options)
 
-    def stop_at(self, last: int) -> None:
+    def stop_at(self, last: int, compute: Compute = CPU) -> None:
         """Run it until it is ended from outside as it tells of this step."""
 
         def progress(step: int, *_: Any) -> None:
@@ -218,7 +218,7 @@ class Tiny:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            self.finish(progress=progress)
+            self.finish(compute, progress=progress)
 
     def weights(self, step: int = 20) -> dict[str, torch.Tensor]:
         return load_file(self.checkpoint(step) / "model.safetensors")

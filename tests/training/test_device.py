@@ -5,6 +5,7 @@ import torch
 
 from glue_bench.errors import UserError
 from glue_bench.model.fresh import on_threads
+from glue_bench.training import device
 from glue_bench.training.device import Compute, choose_compute
 
 CPU = torch.device("cpu")
@@ -52,10 +53,12 @@ def test_a_gpu_is_taken_where_there_is_one_and_never_attends_by_cudnn(monkeypatc
     """cuDNN gives biases no gradient."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_bf16)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
     before = torch.backends.cuda.cudnn_sdp_enabled()
     try:
         compute = choose_compute()
         assert (compute.device.type, compute.bf16) == ("cuda", has_bf16)
+        assert not compute.graph  # because it was not measured on this one
         assert not torch.backends.cuda.cudnn_sdp_enabled()
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
@@ -97,3 +100,28 @@ def test_shapes_are_few_where_each_of_them_keeps_a_kernel():
 @pytest.mark.parametrize(("device", "bf16"), [("cpu", False), ("cuda", True)])
 def test_shapes_stay_as_they_are_where_no_kernel_is_kept(device, bf16):
     assert Compute(torch.device(device), bf16, 1).round_up_size(17) == 17
+
+
+def test_a_step_is_a_graph_on_measured_gpus_alone_unless_it_is_off(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    monkeypatch.setattr(device, "MEASURED_GPUS", frozenset(["a GPU"]))
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        assert choose_compute().captures
+        assert not choose_compute(graph="off").graph
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+    assert not choose_compute("cpu").graph
+
+
+def test_an_unknown_way_to_launch_is_refused():
+    with pytest.raises(UserError, match="graph 'on' is none of auto, off"):
+        choose_compute(graph="on")
+
+
+def test_the_lengths_of_graphs_are_few():
+    compute = Compute(CPU, True, 1, graph=True)
+    sizes = {compute.round_up_size(length) for length in range(1, 129)}
+    assert sizes == {16, 32, 48, 64, 96, 128}

@@ -18,7 +18,9 @@ from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
 from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import settle_jobs
+from glue_bench.training import fixed_steps
 from glue_bench.training.finetune import Outcome, finetune
+from glue_bench.training.fixed_steps import SHARED
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.tokens import training_batches
@@ -280,3 +282,56 @@ def test_what_diverges_in_float32_is_an_error(plugin_bench, monkeypatch, in_trai
         message = "loss is nan in epoch 1"
     with pytest.raises(NonFiniteLossError, match=message):
         plugin_bench(Diverging).run("own", compute=compute)
+
+
+FIXED = replace(CPU, graph=True)
+SMALL = {"finetuning": {"epochs": 2, "batch_size": 8}, "tasks": ["cola", "stsb", "mnli"]}
+
+
+@pytest.fixture
+def short_cells_too(monkeypatch):
+    """Cells of any length take fixed steps. No cell has run before."""
+    monkeypatch.setattr(fixed_steps, "MIN_STEPS", 1)
+    SHARED.clear()
+    yield
+    SHARED.clear()
+
+
+@pytest.mark.usefixtures("short_cells_too")
+@pytest.mark.parametrize("task", ["cola", "stsb", "mnli"])
+@pytest.mark.parametrize("arm", ARMS)
+def test_fixed_steps_give_the_scores_of_a_cell_but_for_rounding(bench_of, arm, task):
+    bench = bench_of(arms=ARMS, scratch=STILL, **SMALL)
+    plain = bench.run(arm, task)
+    fixed = bench.run(arm, task, compute=FIXED)
+    assert len(SHARED) == 1
+    assert losses(fixed) == pytest.approx(losses(plain), rel=1e-4)
+    expected = pytest.approx(plain.predictions[VALIDATION[task]], abs=1e-3)
+    assert fixed.predictions[VALIDATION[task]] == expected
+    assert fixed.record.training_tokens == plain.record.training_tokens
+
+
+VALIDATION = {"cola": "validation", "stsb": "validation", "mnli": "validation_matched"}
+
+
+@pytest.mark.usefixtures("short_cells_too")
+def test_cells_of_an_arm_share_fixed_steps_and_what_ran_before_changes_no_bit(bench_of):
+    """With dropout."""
+    bench = bench_of(arms=["add", "none"], seeds=[1, 2], tasks=["cola", "rte", "stsb"])
+    alone = weights_digest(bench.run("add", "rte", 2, compute=FIXED).model.state_dict())
+    SHARED.clear()
+    for key in (("add", "cola", 1), ("add", "rte", 1), ("add", "rte", 2)):
+        last = bench.run(*key, compute=FIXED)
+    assert len(SHARED) == 1
+    assert weights_digest(last.model.state_dict()) == alone
+    assert last.model.config.id2label == dict(enumerate(TASKS["rte"].labels))
+    bench.run("none", "rte", 2, compute=FIXED)
+    bench.run("add", "stsb", 2, compute=FIXED)
+    assert len(SHARED) == 3
+
+
+def test_a_short_cell_takes_steps_as_they_are(bench):
+    """With dropout, whose numbers depend on the way."""
+    SHARED.clear()
+    assert losses(bench.run(compute=FIXED)) == pytest.approx(losses(bench.run()), rel=1e-4)
+    assert not SHARED

@@ -186,13 +186,20 @@ def losses_of_masked_rows(model):
     return [masked_losses(model, next(batch.parts(3)), META, "sum")]
 
 
+def losses_of_fixed_rows(model):
+    places = torch.tensor([1, 5, 17, 60])
+    batch = MaskedBatch(IDS, MASK, places, torch.tensor([7, 8, 9, 7]), torch.zeros_like(IDS))
+    return [masked_losses(model, MaskedBatch(**batch.fixed(LENGTH, 12)), META, "mean")]
+
+
 @pytest.mark.parametrize(
     ("kind", "losses"),
     [
         (EncoderForSequenceClassification, losses_of_rows),
         (EncoderForMaskedLM, losses_of_masked_rows),
+        (EncoderForMaskedLM, losses_of_fixed_rows),
     ],
-    ids=["classification", "masked LM"],
+    ids=["classification", "masked LM", "masked LM, fixed"],
 )
 @pytest.mark.parametrize("arm", ARMS, ids=str)
 def test_a_step_waits_for_nothing(arm, kind, losses):

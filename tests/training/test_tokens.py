@@ -216,8 +216,8 @@ def test_evaluation_covers_every_row_within_the_budget(lengths, budget, multiple
     [("cpu", [call.to(CPU)]), ("cuda", [call.pin_memory(), call.pin_memory().to(GPU, **LATER)])],
 )
 def test_the_host_does_not_wait_until_a_gpu_has_copied_a_batch(device, calls):
-    plain = [Mock() for _ in range(4)]
-    masked = [Mock() for _ in range(5)]
+    plain = [Mock(is_cuda=False) for _ in range(4)]
+    masked = [Mock(is_cuda=False) for _ in range(5)]
     Batch(*plain, np.arange(2)).to(torch.device(device))
     MaskedBatch(*masked).to(torch.device(device))
     for tensor in plain + masked:
