@@ -108,6 +108,18 @@ def frozen_imports() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def checked_shapes(request: pytest.FixtureRequest) -> None:
+    """Check the shapes of arrays in the tests of `glue_bench.model` alone.
+
+    These call every function of that package. Elsewhere the checks find nothing that is new, and
+    take a fifth of the time.
+    """
+    from jaxtyping import config
+
+    config.update("jaxtyping_disable", request.path.parent.name != "model")
+
+
 @pytest.fixture(scope="session")
 def tiny() -> Made:
     """The tiny experiment as plain values, with changes merged into it; None takes a key away."""

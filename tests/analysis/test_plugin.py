@@ -1,23 +1,34 @@
 """An experiment whose arms are variants of a plugin: `analyse` says which file it needs."""
 
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from helpers import tiny_runs
 
 from glue_bench import analyse, load_plugins, run
 from glue_bench.errors import UserError
-from glue_bench.model.plugins import remove_plugins
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A folder with a plugin, and the results of an arm of it in `runs/tiny`."""
+    place = tmp_path_factory.mktemp("finished")
+    plugin = place / "my_variant.py"
+    plugin.write_text(tiny_runs.PLUGIN)
+    values = tiny_runs.experiment(arms=["mine"], plugins=[str(plugin)])
+    run(values, results=place / "runs")
+    tiny_runs.forget_plugins()
+    return place
 
 
 @pytest.fixture
-def folder(write_plugin, tmp_path):
-    """The results of an arm of a plugin that is no longer loaded."""
-    plugin = write_plugin()
-    values = tiny_runs.experiment(arms=["mine"], plugins=[str(plugin)])
-    summary = run(values, results=tmp_path / "runs")
-    remove_plugins(["mine"])
-    return summary.folder
+def folder(finished, tmp_path) -> Iterator[Path]:
+    """A copy of the results; the plugin, which lies two folders above them, is not loaded."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    yield tmp_path / "runs" / "tiny"
+    tiny_runs.forget_plugins()
 
 
 def test_analyse_names_the_file_of_the_plugin_that_an_experiment_needs(folder):
@@ -39,11 +50,10 @@ def test_analyse_refuses_a_plugin_whose_content_is_not_that_of_the_plan(folder, 
     load_plugins(edited)
     with pytest.raises(UserError) as refused:
         analyse(folder, sequences=8)
+    message = str(refused.value)
     (kept,) = folder.glob("plugins/*/my_variant.py")
-    assert "and the file that was loaded has other content; give the file as it was" in str(
-        refused.value
-    )
-    assert str(refused.value).endswith(f": --plugin {kept}")
+    assert "and the file that was loaded has other content; give the file as it was" in message
+    assert message.endswith(f": --plugin {kept}")
 
 
 def test_analyse_takes_the_plugin_that_the_experiment_has_kept(folder):
@@ -52,7 +62,7 @@ def test_analyse_takes_the_plugin_that_the_experiment_has_kept(folder):
     assert list(analyse(folder, sequences=8, only="dimensions").subjects["variant"]) == ["mine"]
 
 
-def test_a_plan_tells_the_name_of_a_plugin_and_not_where_it_lies(folder, tmp_path):
-    plan = (folder / "plan.json").read_text()
+def test_a_plan_tells_the_name_of_a_plugin_and_not_where_it_lies(finished):
+    plan = (finished / "runs" / "tiny" / "plan.json").read_text()
     assert "./my_variant.py" in plan
-    assert str(tmp_path) not in plan
+    assert str(finished) not in plan

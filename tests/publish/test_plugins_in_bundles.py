@@ -1,13 +1,14 @@
 """Bundles have the text of plugins: its digest is checked, and nothing runs it."""
 
 import hashlib
+import shutil
 import zipfile
+from pathlib import Path
 
 import pytest
 from helpers import tiny_runs
 
 from glue_bench import export, verify
-from glue_bench.model.plugins import remove_plugins
 
 CODE = """
 from pathlib import Path
@@ -22,21 +23,30 @@ class Mine(Add):
 """
 
 
-@pytest.fixture
-def marker(tmp_path):
-    """A file that the code of the plugin writes."""
-    return tmp_path / "was-run"
-
-
-@pytest.fixture
-def folder(write_plugin, tmp_path, marker):
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
     """The results of an arm of a plugin that is no longer loaded."""
-    plugin = write_plugin(CODE.format(marker=marker), "my variant.py")
+    place = tmp_path_factory.mktemp("finished")
+    plugin = place / "my variant.py"
+    plugin.write_text(CODE.format(marker=place / "was-run"))
     values = tiny_runs.experiment(arms=["mine"], plugins=[str(plugin)])
-    folder = tiny_runs.run(values, tmp_path / "runs")
-    remove_plugins(["mine"])
-    marker.unlink()
+    folder = tiny_runs.run(values, place / "runs")
+    tiny_runs.forget_plugins()
     return folder
+
+
+@pytest.fixture
+def marker(finished) -> Path:
+    """A file that the code of the plugin writes, and that is not there."""
+    path = finished.parents[1] / "was-run"
+    path.unlink(missing_ok=True)
+    return path
+
+
+@pytest.fixture
+def folder(finished, tmp_path) -> Path:
+    """A copy of the results."""
+    return shutil.copytree(finished, tmp_path / "runs" / finished.name)
 
 
 def faults(path):
