@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from glue_bench.errors import UserError
     from glue_bench.model.variants import VARIANTS
 
-__version__ = "0.1.0"
+    __version__: str
+
 __all__ = [
     "TASKS",
     "VARIANTS",
@@ -73,6 +74,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("glue-bench")
     if name not in __all__:
         raise AttributeError(f"module 'glue_bench' has no attribute '{name}'")
     return getattr(import_module(_HOMES.get(name, "glue_bench.api")), name)

@@ -23,7 +23,7 @@ def export(
     format: str = "zip",
     organization: str | None = None,
 ) -> Manifest | dict[str, Any]:
-    """Bundle experiments into one zip for others, or write their scores for Every Eval Ever.
+    """Bundle experiments into one zip for others, or write their logs for Every Eval Ever.
 
     Args:
         paths: Folders of experiments, or folders that hold several.
@@ -32,7 +32,8 @@ def export(
         organization: Who states the scores; with "eee" alone.
 
     Returns:
-        The manifest of the zip; with "eee" the files that were written, and what was left out.
+        The manifest of the zip; with "eee" the logs and the files of predictions on single examples
+        that were written, and what was left out.
 
     Example:
         >>> glue_bench.export("runs/demo", "demo.zip").experiments  # doctest: +SKIP
@@ -112,7 +113,8 @@ def card(path: str | Path, arm: str | None = None) -> Card:
 
     Of each task it is about the run that `submit` takes. What it states to the hub (`model-index`)
     is that run's score, then the mean over seeds with its standard error, on `nyu-mll/glue`; of
-    made-up or partial data nothing is stated.
+    made-up or partial data nothing is stated. `.eval_results/glue.yaml` among its files has the
+    scores in the hub's present format.
 
     Example:
         >>> print(glue_bench.card("runs/minilm", "add").text)  # doctest: +SKIP

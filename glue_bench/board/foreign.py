@@ -181,13 +181,19 @@ def lm_eval_rows(document: dict[str, Any], path: Path) -> list[dict[str, Any]]:
 
 
 def every_eval_rows(document: dict[str, Any], path: Path) -> list[dict[str, Any]]:
-    """Return the row of one sample in Every Eval Ever's instance-level file."""
+    """Return the row of one sample in Every Eval Ever's instance-level file.
+
+    Of a file that this project wrote, the metadata have the seeds of the run.
+    """
     del path
+    metadata = document.get("metadata") or {}
     return [
         {
             "system": document["model_id"],
             "task": document["evaluation_name"],
             "metric": "score",
+            "block": metadata.get("pretraining_seed", DEFAULTS["block"]),
+            "seed": metadata.get("seed", DEFAULTS["seed"]),
             "id": document.get("sample_hash") or document["sample_id"],
             "outcome": float(document["evaluation"]["score"]),
         }

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from glue_bench import __version__
+import glue_bench
 from glue_bench.cli import models, run, share, tables
 from glue_bench.cli.common import STATUS, Verb
 from glue_bench.errors import UserError
@@ -33,7 +33,7 @@ for verb in VERBS:
 
 def _version(is_asked: bool) -> None:
     if is_asked:
-        echo(f"glue-bench {__version__}")
+        echo(f"glue-bench {glue_bench.__version__}")
         raise typer.Exit
 
 

@@ -109,13 +109,14 @@ def export(
 ) -> None:
     """Bundle records, predictions, tables, plan and environments of experiments into one file.
 
-    With `--format eee`, write the scores and their uncertainties as logs of Every Eval Ever.
+    With `--format eee`, write the scores, their uncertainties and the predictions as logs of Every
+    Eval Ever.
     """
     if format == "zip":
         check_output(output, ".zip")
     written = api.export(folders, output, format=format, organization=organization)
     if isinstance(written, dict):
-        echo_some([output / name for name in written["files"]])
+        echo_some([output / name for name in (*written["files"], *written["samples"])])
         reasons = [f"{name}: {reason}" for name, reason in written["left_out"].items()]
         echo_some(reasons, "left out: ", err=True)
         return

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import yaml
 
 from glue_bench.board.board import Board
 from glue_bench.board.chosen import arm_scores, find_arm, median_runs
 from glue_bench.board.results import Results
 from glue_bench.config import NATIVE
 from glue_bench.data.hub import REPOSITORY
-from glue_bench.data.tasks import titles
+from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import IN_A_FILE, UserError, first_line
 from glue_bench.files import ELSEWHERE, results_written_to, whole_folder
 from glue_bench.pages.page import Column, Page, Table
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 CARD_FILE = "README.md"
 """The file that the hub shows of a repository."""
+RESULTS_FILE = ".eval_results/glue.yaml"
+"""The file of scores that the hub reads: https://huggingface.co/docs/hub/eval-results."""
 PLACEHOLDER = "REPOSITORY"
 """The name in a card's text that becomes the repository to which the card is sent."""
 NO_BENCHMARK = "No benchmark: some of these data are made up, or not exactly the official rows."
@@ -94,12 +97,36 @@ def make_card(board: Board, arm: str | None) -> Card:
         record = results.finished.records[runs["cell_id"][task]]
         for name in record.model or ():
             files[f"{folder}{name}"] = model / name
-    text = _card_text(board, arm, runs, list(models))
+    scores = _card_scores(board, arm)
+    text = _card_text(board, arm, runs, list(models), scores)
+    stated = scores[scores["is_stated"]]
+    if len(stated):
+        files[RESULTS_FILE] = _results_file(stated)
     files[CARD_FILE] = text.encode()
     return Card(arm=arm, text=text, files=files, without=tuple(without))
 
 
-def _card_text(board: Board, arm: str, runs: pd.DataFrame, tasks: list[str]) -> str:
+def _card_scores(board: Board, arm: str) -> pd.DataFrame:
+    """Return `arm_scores`, and which of them the hub is told.
+
+    Of made-up rows and of rows that are not the official ones it is told nothing. `made_up` and
+    `unchecked` say which scores are of rows that are none, or could not be compared with them.
+    """
+    results = board.results
+    scores = arm_scores(board, arm)
+    early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
+    # The weights are those of the last epoch.
+    scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan
+    scores["made_up"] = scores["task"].isin(results.partial_tasks) | results.is_made_up
+    scores["unchecked"] = _is_unchecked(scores, results) & ~scores["made_up"]
+    is_official = ~scores["made_up"] & ~scores["unchecked"]
+    scores["is_stated"] = is_official & scores["value"].notna()
+    return scores
+
+
+def _card_text(
+    board: Board, arm: str, runs: pd.DataFrame, tasks: list[str], scores: pd.DataFrame
+) -> str:
     """Write a card: front matter for the hub, the table of scores, and how to load a model.
 
     Args:
@@ -107,20 +134,15 @@ def _card_text(board: Board, arm: str, runs: pd.DataFrame, tasks: list[str]) -> 
         arm: The name of the arm.
         runs: Its median runs, by task.
         tasks: The tasks that have a model.
+        scores: What `_card_scores` returns.
     """
     results = board.results
-    scores = arm_scores(board, arm)
-    early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
-    # The weights are those of the last epoch.
-    scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan
-    made_up = scores["task"].isin(results.partial_tasks) | results.is_made_up
-    unchecked = _is_unchecked(scores, results) & ~made_up
     cell = results.cells[results.cells["cell_id"] == runs["cell_id"].iloc[0]].iloc[0]
     legend = [MODELS]
     if board.protocol.epoch == "best":
         legend.append(BEST_EPOCH)
-    if unchecked.any():
-        unchecked_tasks = tuple(scores.loc[unchecked, "task"].unique())
+    if scores["unchecked"].any():
+        unchecked_tasks = tuple(scores.loc[scores["unchecked"], "task"].unique())
         legend.append(UNCHECKED.format(tasks=titles(unchecked_tasks)))
     is_native = cell["variant"] == NATIVE
     kind = "as it is published" if is_native else f"with the variant `{cell['variant']}`"
@@ -135,10 +157,10 @@ def _card_text(board: Board, arm: str, runs: pd.DataFrame, tasks: list[str]) -> 
     )
     page = Page(
         title=f"{results.experiment}: {arm}",
-        banner=NO_BENCHMARK if made_up.any() else "",
+        banner=NO_BENCHMARK if scores["made_up"].any() else "",
         tables=(table,),
     )
-    stated = scores[~made_up & ~unchecked & scores["value"].notna()]
+    stated = scores[scores["is_stated"]]
     header = _front_matter(arm, cell, results.arms["checkpoint"][arm], stated)
     return f"---\n{header}\n---\n\n{to_markdown(page)}{_usage(tasks, is_native=is_native)}"
 
@@ -223,6 +245,41 @@ def _evaluations(row: dict[Any, Any]) -> "list[EvalResult]":
     return evaluations
 
 
+def _results_file(stated: pd.DataFrame) -> bytes:
+    """Write the scores of the models as the hub's `.eval_results` have them.
+
+    That format has one number for each task. It is the task's main metric, as it is printed in the
+    card. MNLI's two sets are tasks of their own.
+
+    Args:
+        stated: The rows of `arm_scores` that the hub is told.
+    """
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+    entries: list[EvalResultEntry] = []
+    for row in stated.to_dict("records"):
+        if row["metric"] != TASKS[row["task"]].metrics[0]:
+            continue
+        entry = EvalResultEntry(
+            dataset_id=REPOSITORY,
+            task_id=row["task"] + row["split"].removeprefix("validation"),
+            value=round(row["value"], 6),
+            dataset_revision=row["revision"] or None,
+            notes=_results_note(row),
+        )
+        entries.append(entry)
+    return yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False).encode()
+
+
+def _results_note(row: dict[Any, Any]) -> str:
+    """Say what a number is, of which rows, and what other seeds give."""
+    note = f"{row['name']} on the {row['split'].replace('_', ' ')} set"
+    if row["n"] > 1 and not math.isnan(row["mean"]):
+        mean = f"{row['mean']:.4f}, standard error {row['error']:.4f}"
+        return f"{note}; mean of {row['n']} seeds {mean}"
+    return note
+
+
 def write_card(card: Card, folder: Path) -> None:
     """Write a card and its models to a folder, all of them or none.
 
@@ -266,7 +323,7 @@ def push_card(card: Card, repository: str) -> str:
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
-    if len(card.files) == 1:
+    if card.files.keys() <= {CARD_FILE, RESULTS_FILE}:
         raise UserError(
             f"arm '{card.arm}' has kept no model to push; set `finetuning: {{keep: best}}` "
             f"{IN_A_FILE} and run the experiment again, which trains the runs that a card takes "

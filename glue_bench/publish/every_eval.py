@@ -1,14 +1,16 @@
 """Results in the schema of Every Eval Ever, version 0.3.0.
 
-https://github.com/evaleval/every_eval_ever. There is one log per arm. It lies where that project's
-data repository has it: data/glue-bench/ORGANIZATION/EXPERIMENT-ARM/<uuid>.json.
+https://github.com/evaleval/every_eval_ever. There is one log per arm, and beside it a file with the
+predictions on single examples. They lie where that project's data repository has them:
+data/glue-bench/ORGANIZATION/EXPERIMENT-ARM/<uuid>.json and <uuid>_samples.jsonl.
 """
 
 import json
 import re
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,32 @@ import pandas as pd
 from glue_bench.board.aggregation import BOTH_SEEDS
 from glue_bench.board.board import Board
 from glue_bench.board.chosen import arm_scores
+from glue_bench.board.column_runs import read_outcomes
 from glue_bench.data.hub import REPOSITORY
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
 from glue_bench.pages.render import json_text
+from glue_bench.publish.samples import SampleSource, write_samples
+from glue_bench.stats.runs import ColumnRuns
 
 SCHEMA = "0.3.0"
 SEPARATE_FOLDERS = "export each to a place of its own with -o"
 ORGANIZATION = re.compile(r"(?!(?:data|unknown)$)[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_-])?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """A log of one arm: its place, what it says, and what its file of samples is made of."""
+
+    path: str
+    document: dict[str, Any]
+    samples: SampleSource
+
+    @property
+    def samples_path(self) -> str:
+        """The place of the file of samples."""
+        return f"{self.path.removesuffix('.json')}_samples.jsonl"
 
 
 def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict[str, Any]:
@@ -41,7 +60,8 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
         organization: Who states the scores.
 
     Returns:
-        `files`, the paths that were written, and `left_out`, the reasons by experiment.
+        `files`, the paths of the logs, `samples`, the paths of the files with predictions, and
+        `left_out`, the reasons by experiment.
 
     Raises:
         UserError: the organization cannot be part of a path, there is nothing to state, a model
@@ -53,7 +73,7 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
             f"organization {quoted(organization)}: "
             "give letters, digits, dots, dashes and underscores"
         )
-    logs: dict[str, bytes] = {}
+    logs: list[Log] = []
     left_out: dict[str, str] = {}
     for board in boards:
         experiment = board.results.experiment
@@ -65,21 +85,27 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
             left_out[experiment] = _describe_partial(board)
         cells = board.reported.sort_values(BOTH_SEEDS)
         cells = cells[~cells["task"].isin(partial)]
+        outcomes = list(read_outcomes(board))
         for arm in board.arms:
             of_arm = cells[cells["arm"] == arm]
             if len(of_arm):
-                path, content = _log_file(board, organization, arm, of_arm)
-                logs[path] = content
+                logs.append(_make_log(board, organization, arm, of_arm, outcomes))
     if not logs:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise UserError(
             f"nothing to export as a benchmark's score ({reasons or 'no run has finished'})"
         )
-    _check_other_logs(logs, folder)
+    _check_other_logs([log.path for log in logs], folder)
+    samples: list[str] = []
     with results_written_to(folder, ELSEWHERE):
-        for path, content in logs.items():
-            write_atomically(folder / path, content)
-    return {"files": list(logs), "left_out": left_out}
+        for log in logs:
+            facts = write_samples(log.samples, folder, log.samples_path)
+            document = log.document
+            if facts is not None:
+                samples.append(log.samples_path)
+                document = document | {"detailed_evaluation_results": facts}
+            write_atomically(folder / log.path, json_text(document).encode())
+    return {"files": [log.path for log in logs], "samples": samples, "left_out": left_out}
 
 
 def _check_other_logs(paths: Iterable[str], folder: Path) -> None:
@@ -117,33 +143,46 @@ def _describe_partial(board: Board) -> str:
     return "; ".join(reasons)
 
 
-def _log_file(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> tuple[str, bytes]:
-    """Return the path and the content of an arm's log.
+def _make_log(
+    board: Board,
+    organization: str,
+    arm: str,
+    cells: pd.DataFrame,
+    outcomes: Sequence[ColumnRuns],
+) -> Log:
+    """Return an arm's log.
 
-    The name of a log is a hash over all that it says, so that equal logs have one name.
+    Its name is a hash over all that it says, so that equal logs have one name.
 
     Args:
         board: The board of the experiment.
         organization: Who states the scores.
         arm: The name of the arm.
         cells: The arm's reported runs, without those of partial tasks.
+        outcomes: The runs of all arms with their predictions.
     """
-    log = _log(board, organization, arm, cells)
-    digest = sha256(json.dumps(log, sort_keys=True).encode()).hexdigest()[:16]
+    content = _log_content(board, organization, arm, cells)
+    digest = sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     folder = f"glue-bench/{organization}/{board.results.experiment}-{arm}"
     evaluation_id = f"{folder}/{digest}"
     file_id = uuid.UUID(bytes=sha256(evaluation_id.encode()).digest()[:16], version=4)
+    shared = {
+        "schema_version": SCHEMA,
+        "evaluation_id": evaluation_id,
+        "model_id": content["model_info"]["id"],
+    }
     document = {
         "schema_version": SCHEMA,
         "evaluation_id": evaluation_id,
         "retrieved_timestamp": str(int(time.time())),
-        **log,
+        **content,
     }
-    return f"data/{folder}/{file_id}.json", json_text(document).encode()
+    samples = SampleSource(outcomes=outcomes, arm=arm, tasks=set(cells["task"]), shared=shared)
+    return Log(path=f"data/{folder}/{file_id}.json", document=document, samples=samples)
 
 
-def _log(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict[str, Any]:
-    """Return an arm's log without its name and the time. See `_log_file` for the parameters."""
+def _log_content(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict[str, Any]:
+    """Return an arm's log without its name and the time. See `_make_log` for the parameters."""
     facts = board.results.arms.loc[arm]
     first = cells.iloc[0]
     name = f"{board.results.experiment}-{arm}"

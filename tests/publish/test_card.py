@@ -5,13 +5,21 @@ from pathlib import Path
 from unittest.mock import create_autospec
 
 import pytest
+import yaml
 from helpers.stored import history_of
-from huggingface_hub import HfApi, ModelCard
+from huggingface_hub import EvalResultEntry, HfApi, ModelCard, parse_eval_result_entries
 
 from glue_bench import card
 from glue_bench.data.hub import PINNED
 from glue_bench.errors import UserError
-from glue_bench.publish.card import NO_BENCHMARK, UNCHECKED, Card, push_card, write_card
+from glue_bench.publish.card import (
+    NO_BENCHMARK,
+    RESULTS_FILE,
+    UNCHECKED,
+    Card,
+    push_card,
+    write_card,
+)
 
 RTE_MEDIAN = "add-rte-lr2e-05-s3"
 MNLI_RUN = "add-mnli-lr2e-05-s1"
@@ -59,6 +67,37 @@ def test_the_hub_reads_the_revision_of_a_task_if_it_is_known(finished):
     assert revisions == {"rte": PINNED, "mnli": None}
 
 
+def results_of(model_card) -> list[EvalResultEntry]:
+    """Return what the hub reads from `.eval_results` of a card."""
+    return parse_eval_result_entries(yaml.safe_load(model_card.files[RESULTS_FILE]))
+
+
+def test_the_hubs_results_have_the_score_of_each_model(finished):
+    values = {entry.task_id: entry.value for entry in results_of(card(finished.path))}
+    assert values == {"rte": 0.63, "mnli_matched": 0.8, "mnli_mismatched": 0.7}
+
+
+def test_the_hubs_results_name_data_set_revision_metric_and_other_seeds(finished):
+    (entry,) = [entry for entry in results_of(card(finished.path)) if entry.task_id == "rte"]
+    assert entry.dataset_id == "nyu-mll/glue"
+    assert entry.dataset_revision == PINNED
+    error = f"{0.03 / math.sqrt(3):.4f}"
+    means = f"mean of 3 seeds 0.6300, standard error {error}"
+    assert entry.notes == f"Accuracy on the validation set; {means}"
+
+
+def test_the_hubs_results_have_one_number_for_each_task(bench):
+    """A task with two numbers would stand twice in a leaderboard of the hub."""
+    bench.finish("mrpc", 1, {"accuracy": 0.8, "f1": 0.9})
+    (entry,) = results_of(card(bench.plan()))
+    assert entry.value == 0.8
+
+
+def test_the_hubs_results_are_written_beside_the_card(finished, tmp_path):
+    write_card(card(finished.path), tmp_path / "out")
+    assert (tmp_path / "out" / ".eval_results" / "glue.yaml").is_file()
+
+
 def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
     for seed, values in enumerate([(0.6, 0.7, 0.5), (0.6, 0.8, 0.6), (0.5, 0.6, 0.4)], start=1):
         history = history_of("validation", "accuracy", *values)
@@ -78,7 +117,9 @@ def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
 @pytest.mark.parametrize("facts", [{"source": "demo"}, {"partial": True}], ids=str)
 def test_of_data_that_are_no_benchmark_nothing_is_stated(bench, facts):
     bench.finish("rte", 1, 0.6, **facts)
-    text = card(bench.plan()).text
+    model_card = card(bench.plan())
+    text = model_card.text
+    assert RESULTS_FILE not in model_card.files
     assert "model-index" not in text
     assert f"**{NO_BENCHMARK}**" in text
     assert "nyu-mll" not in text
@@ -112,9 +153,9 @@ def test_of_rows_that_are_not_the_official_ones_nothing_is_stated(bench):
     assert "or not exactly the official rows" in text
 
 
-def test_a_card_without_models_has_the_text_alone(finished):
+def test_a_card_without_models_has_text_and_scores_alone(finished):
     model_card = card(finished.path)
-    assert set(model_card.files) == {"README.md"}
+    assert set(model_card.files) == {"README.md", RESULTS_FILE}
     assert model_card.without == ("rte", "mnli")
 
 
@@ -126,7 +167,7 @@ def test_a_card_without_models_cannot_be_pushed(finished):
 def test_a_single_model_lies_beside_the_card(finished):
     finished.kept.add(RTE_MEDIAN)
     model_card = card(finished.plan())
-    assert set(model_card.files) == {"README.md", "config.json", "model.safetensors"}
+    assert set(model_card.files) == {"README.md", RESULTS_FILE, "config.json", "model.safetensors"}
     assert 'from_pretrained("REPOSITORY")' in model_card.text
 
 
@@ -174,7 +215,7 @@ def test_what_is_hidden_beside_a_model_is_not_published(finished, tmp_path):
     finished.file(RTE_MEDIAN, "model/.DS_Store").write_text("")
     write_card(card(finished.path), tmp_path / "out")
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"README.md", "config.json", "model.safetensors"}
+    assert names == {"README.md", ".eval_results", "config.json", "model.safetensors"}
 
 
 def test_the_base_model_is_named_where_it_is_the_hubs_and_no_folder(bench, monkeypatch, tmp_path):
@@ -257,6 +298,7 @@ def test_a_card_fills_an_empty_folder_that_may_be_a_link(finished, tmp_path):
     finished.kept |= {"add-rte-lr2e-05-s3", "add-mnli-lr2e-05-s1"}
     write_card(card(finished.plan()), tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == [
+        ".eval_results",
         "README.md",
         "mnli",
         "rte",

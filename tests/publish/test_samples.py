@@ -1,0 +1,163 @@
+"""Predictions on single examples as Every Eval Ever has them, and as `compare` reads them."""
+
+import json
+from collections import Counter
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+import pytest
+from helpers.stored import ROWS, history_of
+
+from glue_bench.board.board import open_board
+from glue_bench.board.column_runs import OTHER_EPOCH
+from glue_bench.board.versus import compare_paths
+from glue_bench.data.measures import AVERAGE
+from glue_bench.publish.every_eval import write_logs
+from glue_bench.publish.samples import REGRESSION
+
+SCHEMAS = Path(__file__).with_name("every_eval_ever")
+
+
+def validator(name: str) -> jsonschema.Draft7Validator:
+    """A schema of the project: of logs (`eval`), or of lines (`instance_level_eval`)."""
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    return jsonschema.Draft7Validator(schema)
+
+
+class Written(NamedTuple):
+    """What was written of one arm: its log, its lines, and where these are."""
+
+    log: dict[str, Any]
+    lines: list[dict[str, Any]]
+    samples: Path
+
+
+@pytest.fixture
+def write(bench, tmp_path):
+    """A function that writes the logs of the bench, and reads those of each arm that has lines."""
+
+    def write(**plan: Any) -> dict[str, Written]:
+        summary = write_logs([open_board(bench.plan(**plan))], tmp_path / "out", "my-lab")
+        written: dict[str, Written] = {}
+        for name in summary["samples"]:
+            samples = tmp_path / "out" / name
+            log_file = tmp_path / "out" / name.replace("_samples.jsonl", ".json")
+            log = json.loads(log_file.read_bytes())
+            lines = [json.loads(line) for line in samples.read_text().splitlines()]
+            arm = log["model_info"]["name"].removeprefix("toy-")
+            written[arm] = Written(log, lines, samples)
+        return written
+
+    return write
+
+
+@pytest.fixture
+def two_arms(bench):
+    """Two arms with three runs on RTE and MNLI, of which all predictions are stored."""
+    for arm, accuracy in (("add", 0.6), ("untied", 0.8)):
+        bench.finish_predicted("rte", arm, accuracy, spread=0.1)
+        bench.finish_predicted("mnli", arm, accuracy, spread=0.1)
+    return bench
+
+
+@pytest.fixture
+def written(two_arms, write):
+    """What was written of the two arms."""
+    assert len(two_arms.runs) == 12
+    return write()
+
+
+def test_logs_and_lines_are_valid_against_the_projects_schemas(written):
+    for arm in written.values():
+        validator("eval").validate(arm.log)
+        for line in arm.lines:
+            validator("instance_level_eval").validate(line)
+
+
+def test_a_log_names_its_file_with_its_digest_and_its_rows(written):
+    """The project refuses a file that is not what its log says."""
+    for arm in written.values():
+        facts = arm.log["detailed_evaluation_results"]
+        assert arm.samples.as_posix().endswith(facts["file_path"])
+        assert facts["checksum"] == sha256(arm.samples.read_bytes()).hexdigest()
+        assert facts["total_rows"] == len(arm.lines)
+
+
+def test_every_line_belongs_to_the_log(written):
+    for arm in written.values():
+        names = {result["evaluation_result_id"] for result in arm.log["evaluation_results"]}
+        for line in arm.lines:
+            assert line["evaluation_id"] == arm.log["evaluation_id"]
+            assert line["model_id"] == arm.log["model_info"]["id"]
+            assert line["evaluation_result_id"] in names
+
+
+def test_there_is_a_line_for_each_run_and_example(written):
+    counts = Counter(line["evaluation_name"] for line in written["add"].lines)
+    assert counts == {
+        "glue.rte.validation": 3 * ROWS,
+        "glue.mnli.validation_matched": 3 * ROWS,
+        "glue.mnli.validation_mismatched": 3 * ROWS,
+    }
+
+
+def test_the_mean_of_the_lines_is_the_score_of_the_log(written):
+    for arm in written.values():
+        for result in arm.log["evaluation_results"]:
+            name = result["evaluation_result_id"]
+            lines = [line for line in arm.lines if line["evaluation_result_id"] == name]
+            scores = [line["evaluation"]["score"] for line in lines]
+            assert sum(scores) / len(scores) == pytest.approx(result["score_details"]["score"])
+
+
+def test_a_line_is_right_where_its_prediction_is_the_reference(written):
+    answers = set()
+    for line in written["add"].lines:
+        (prediction,) = line["output"]["raw"]
+        (reference,) = line["input"]["reference"]
+        assert line["evaluation"]["is_correct"] is (prediction == reference)
+        assert prediction in line["input"]["choices"]
+        answers.add(prediction)
+    assert answers == {"entailment", "not_entailment", "neutral", "contradiction"}
+
+
+def test_compare_reads_the_lines_as_it_reads_the_folder(two_arms, written):
+    """Seeds, examples and scores come back, so that the verdict on each column is the same.
+
+    That on the average is not: a file does not say that one run is scored on both sets of MNLI.
+    """
+    files = [arm.samples for arm in written.values()]
+    contrasts = compare_paths(files, reference="my-lab/toy-add").contrasts
+    expected = compare_paths([two_arms.path], reference="add").contrasts
+    for name in ("difference", "low", "high", "p_adjusted"):
+        values = expected.loc[expected["column"] != AVERAGE, name].tolist()
+        found = contrasts.loc[contrasts["column"] != AVERAGE, name].tolist()
+        assert found == pytest.approx(values), name
+
+
+def test_a_regression_has_no_lines_and_the_log_says_why(bench, write):
+    bench.finish_predicted("rte", "add", 0.7)
+    bench.finish_predicted("stsb", "add", 0.7)
+    log, lines, _ = write()["add"]
+    assert {line["evaluation_name"] for line in lines} == {"glue.rte.validation"}
+    assert log["detailed_evaluation_results"]["additional_details"] == {"stsb": REGRESSION}
+
+
+def test_a_score_of_an_earlier_epoch_has_no_lines(bench, write):
+    """The predictions that are stored are those of the last epoch."""
+    bench.finish_predicted("mrpc", "add", 0.7, seeds=1)
+    bench.finish_predicted("rte", "add", 0.7, seeds=1)
+    cell, facts = bench.runs["add-rte-lr2e-05-s1"]
+    last = facts["scores"]["validation"]["accuracy"]
+    facts["history"] = history_of("validation", "accuracy", 0.9, last)
+    bench.runs["add-rte-lr2e-05-s1"] = cell, facts
+    log, lines, _ = write(config={"protocol": {"epoch": "best"}})["add"]
+    assert {line["evaluation_name"] for line in lines} == {"glue.mrpc.validation"}
+    assert log["detailed_evaluation_results"]["additional_details"] == {"rte": OTHER_EPOCH}
+
+
+def test_without_predictions_there_is_a_log_alone(bench, write):
+    bench.finish("rte")
+    assert write() == {}
