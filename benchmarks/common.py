@@ -30,7 +30,9 @@ from glue_bench.training.quiet import quiet_transformers
 
 SCRATCH_SIZES = {
     "scratch-tiny": (64, 2, 2),
+    "scratch-study": (128, 2, 2),
     "scratch-mini": (256, 4, 4),
+    "scratch-small": (512, 4, 8),
     "scratch-minilm": (384, 6, 12),
     "scratch-base": (768, 12, 12),
 }
@@ -70,6 +72,7 @@ class Settings:
     device: str = "cpu"
     precision: str = "float32"
     variant: str = "add"
+    graph: bool = False
 
     @property
     def experiment(self) -> Experiment:

@@ -75,6 +75,7 @@ def make_ours(settings: Settings) -> Round:
     inputs = Inputs(settings.experiment, Path("none"))
     cell = settings.cell(inputs)
     compute = choose_compute(settings.device, settings.precision)
+    compute = replace(compute, graph=settings.graph)
     tokens, tokenizer = inputs.tokens(cell), inputs.first_arm.tokenizer
     scored = {name: tokens.splits[name] for name in TASKS[cell.task].validation_splits}
 
@@ -85,11 +86,16 @@ def make_ours(settings: Settings) -> Round:
             start: Start = read_native(settings.checkpoint, None, tokenizer)
         else:
             start = graft(read_checkpoint(settings.checkpoint), settings.variant, {})
+        clock = StepClock()
         facts = finetune(
-            cell, Given(inputs, start, replace(tokens, splits={"train": train, **scored})), compute
+            cell,
+            Given(inputs, start, replace(tokens, splits={"train": train, **scored})),
+            compute,
+            progress=clock,
         ).record
         seconds = {
             "training_seconds": facts.training_seconds,
+            "step_seconds": clock.step_seconds(),
             "total_seconds": time.perf_counter() - began,
         }
         return {"tokens": int(train.offsets[-1]), "scores": facts.scores, **seconds}
@@ -97,7 +103,7 @@ def make_ours(settings: Settings) -> Round:
     return work
 
 
-def make_peer(settings: Settings, padding: str) -> Round:
+def make_peer(settings: Settings, padding: str, *, compiled: bool = False) -> Round:
     """Tokenise; a round then goes from the checkpoint's folder to scores. `padding` is fixed, dynamic or grouped."""
     quiet_transformers()
     inputs, bf16 = Inputs(settings.experiment, Path("none")), settings.precision == "bf16"
@@ -117,16 +123,51 @@ def make_peer(settings: Settings, padding: str) -> Round:
         )
         began = time.perf_counter()
         scores = train_and_score(
-            cell, arm.checkpoint, splits, tokenizer, padding, [clock], bf16=bf16
+            cell,
+            arm.checkpoint,
+            splits,
+            tokenizer,
+            padding,
+            [clock],
+            bf16=bf16,
+            compiled=compiled,
         )
-        seconds = {"training_seconds": clock.seconds, "total_seconds": time.perf_counter() - began}
+        seconds = {
+            "training_seconds": clock.seconds,
+            "step_seconds": clock.step_clock.step_seconds(),
+            "total_seconds": time.perf_counter() - began,
+        }
         return {"tokens": real_tokens(splits["train"]), "scores": scores, **seconds}
 
     return work
 
 
+class StepClock:
+    """The time of a step when half of the steps are done: captures and compilations lie before."""
+
+    def __init__(self) -> None:
+        self.times: dict[int, float] = {}
+
+    def __call__(self, step: int, steps: int, _loss: Any = None) -> None:
+        if step in (steps // 2, steps) and step not in self.times:
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            self.times[step] = time.perf_counter()
+
+    def step_seconds(self) -> float:
+        """Seconds of a step of the second half."""
+        (first, began), (last, ended) = sorted(self.times.items())
+        return (ended - began) / (last - first)
+
+
 class Clock(TrainerCallback):
     """Seconds of the training loop, without the making of model, optimiser and data loader."""
+
+    def __init__(self) -> None:
+        self.step_clock = StepClock()
+
+    def on_step_end(self, _how: Any, state: Any, _control: Any, **_: Any) -> None:
+        self.step_clock(state.global_step, state.max_steps)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self.began = time.perf_counter()
@@ -159,6 +200,7 @@ def train_and_score(
     callbacks: Any,
     *,
     bf16: bool,
+    compiled: bool = False,
 ) -> dict[str, dict[str, float]]:
     """Scores of each validation split after the last epoch."""
     task = TASKS[cell.task]
@@ -169,7 +211,8 @@ def train_and_score(
     collator = default_data_collator if padding == "fixed" else DataCollatorWithPadding(tokenizer)
     with tempfile.TemporaryDirectory() as folder:
         batches = {"epochs": cell.settings.epochs, "rows": cell.settings.batch_size}
-        how = arguments(cell.settings, folder, padding, **batches, seed=cell.seed, bf16=bf16)
+        chosen = {"bf16": bf16, "compiled": compiled}
+        how = arguments(cell.settings, folder, padding, **batches, seed=cell.seed, **chosen)
         trainer = trained(model, how, splits["train"], tokenizer, collator, callbacks)
         return {
             name: score_split(trainer, cell.task, splits[name]) for name in task.validation_splits
@@ -195,6 +238,7 @@ def arguments(
     rows: int,
     seed: int,
     bf16: bool = False,
+    compiled: bool = False,
 ) -> TrainingArguments:
     """The settings in Trainer's names, batches of `rows`, its own default optimiser, and nothing saved or reported."""
     return TrainingArguments(
@@ -210,6 +254,7 @@ def arguments(
         adam_epsilon=settings.adam_epsilon,
         max_grad_norm=settings.clip_norm,
         bf16=bf16,
+        torch_compile=compiled,
         seed=seed,
         use_cpu=not torch.cuda.is_available(),  # else bf16 is refused
         dataloader_pin_memory=torch.cuda.is_available(),
@@ -238,6 +283,7 @@ class Masked:
     length: int
     device: str
     precision: str
+    graph: bool = False
 
     def experiment(self, steps: int) -> Experiment:
         """The pretraining as an experiment whose one arm is `add`."""
@@ -268,7 +314,7 @@ def make_masked_ours(settings: Masked, folder: str) -> Round:
     quiet_transformers()
     made, compute = (
         Inputs(settings.experiment(1), Path("none")),
-        choose_compute(settings.device, settings.precision),
+        replace(choose_compute(settings.device, settings.precision), graph=settings.graph),
     )
     made.text.packed_text(made.first_arm.tokenizer)  # in the cache for all rounds
 
@@ -277,13 +323,15 @@ def make_masked_ours(settings: Masked, folder: str) -> Round:
         with tempfile.TemporaryDirectory(dir=folder) as own:
             inputs = Inputs(experiment, Path(own))
             ((job,), _) = settle_jobs(inputs)
-            facts = pretrain(job, inputs, compute).record
-        return {"tokens": facts.tokens, "training_seconds": facts.seconds}
+            clock = StepClock()
+            facts = pretrain(job, inputs, compute, progress=clock).record
+        seconds = {"training_seconds": facts.seconds, "step_seconds": clock.step_seconds()}
+        return {"tokens": facts.tokens, **seconds}
 
     return work
 
 
-def make_masked_peer(settings: Masked) -> Round:
+def make_masked_peer(settings: Masked, *, compiled: bool = False) -> Round:
     """A round trains a fresh BertForMaskedLM on a random sample of the same sequences."""
     quiet_transformers()
     inputs = Inputs(settings.experiment(1), Path("none"))
@@ -316,10 +364,14 @@ def make_masked_peer(settings: Masked) -> Round:
         set_seed(plan.seed)
         collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=plan.mask_probability)
         with tempfile.TemporaryDirectory() as folder:
-            bf16 = settings.precision == "bf16"
-            how = arguments(plan, folder, epochs=1, rows=settings.rows, seed=plan.seed, bf16=bf16)
+            chosen = {"bf16": settings.precision == "bf16", "compiled": compiled}
+            how = arguments(plan, folder, epochs=1, rows=settings.rows, seed=plan.seed, **chosen)
             data = Dataset.from_dict({"input_ids": sequences})
             trained(BertForMaskedLM(config), how, data, tokenizer, collator, [clock])
-        return {"tokens": sum(map(len, sequences)), "training_seconds": clock.seconds}
+        seconds = {
+            "training_seconds": clock.seconds,
+            "step_seconds": clock.step_clock.step_seconds(),
+        }
+        return {"tokens": sum(map(len, sequences)), **seconds}
 
     return work

@@ -8,10 +8,12 @@ import torch
 from transformers import DataCollatorWithPadding, Trainer
 
 import common
+from checks import worst_difference
 from common import OURS, Settings
 from glue_bench.data.sources import open_source
 from glue_bench.training.tokenizers import load_tokenizer
 from glue_bench.training.tokens import tokenise
+from gpu import TRAIN_ROWS, flops_of_a_token, glue_minutes
 from peers import arguments, as_dataset, real_tokens, score_split
 from verdicts import NULL, POWER, Setting, figures
 
@@ -70,6 +72,30 @@ def test_both_sides_see_the_same_token_ids(demo, tokenizer):
 def test_fixed_padding_fills_every_row(demo, tokenizer):
     padded = as_dataset(demo.splits["validation"], tokenizer, 12, "fixed")
     assert {len(ids) for ids in padded["input_ids"]} == {12}
+
+
+def test_the_operations_of_a_token_are_six_for_each_weight_and_those_of_attention():
+    """BERT-base's blocks have 85 million weights in products (Devlin et al. 2019)."""
+    weights = 12 * 12 * 768**2
+    attention = 12 * 12 * 128 * 768
+    without_head = flops_of_a_token("scratch-base", 128, share=0.0)
+    assert without_head == 6 * weights + attention
+    head = flops_of_a_token("scratch-base", 128, vocabulary=30522, share=1.0) - without_head
+    assert head == 6 * (768**2 + 768 * 30522)
+
+
+def test_glue_is_extrapolated_from_rows_per_second_only_where_all_four_are_measured():
+    speeds = dict.fromkeys(("mnli", "rte", "cola", "sst2"), 1000.0)
+    assert glue_minutes(speeds) == f"{3 * sum(TRAIN_ROWS.values()) / 60_000:.1f} min"
+    assert glue_minutes({"rte": 1000.0}) == ""
+
+
+def test_a_difference_is_named_where_rounding_does_not_explain_it():
+    near = {"loss, graph, float32": 9e-4, "loss, graph, bf16": 0.02, "captured": True}
+    assert worst_difference(near) == ""
+    far = near | {"logits, graph, float32": 0.02}
+    assert worst_difference(far) == "logits, graph, float32 differs by 0.02"
+    assert worst_difference({"loss, graph, bf16": float("nan")})
 
 
 class Oracle(torch.nn.Module):

@@ -82,16 +82,24 @@ def test_agreement_scores_both_systems_for_every_seed(tmp_path, make_bert, write
     assert "2 seeds" in text
 
 
-def test_gpu_compares_a_device_with_the_cpu(tmp_path):
-    """Here the CPU itself: nothing differs, but for the rounding of bf16."""
-    sizes = ("--device", "cpu", "--variant", "untied", "--steps", 3)
-    differences = run("gpu.py", *sizes, "--json", tmp_path / "all.json")["untied"]
-    assert {name for name, value in differences.items() if value == 0} == {
-        "loss",
-        "logits",
-        "masked-LM loss",
-    }
+def test_gpu_measures_all_sections_in_small_and_goes_on_from_its_file(tmp_path):
+    """Here on the CPU itself: nothing differs, but for the rounding of bf16."""
+    output = tmp_path / "gpu.json"
+    sections = ("--section", "agreement", "--section", "resume")
+    first = run("gpu.py", output, "--tiny", *sections)
+    assert "left: 8 measurements; the same command goes on" in first
+    text = run("gpu.py", output, "--tiny")
+    assert "agreement: add:" not in text  # it was there
+    assert "left" not in text
+    assert "FAILED" not in text
+    steps = json.loads(output.read_text())["steps"]
+    sections = {key.split(":")[0] for key in steps}
+    assert sections == {"agreement", "resume", "pretraining", "fine-tuning", "sharing"}
+    differences = steps["agreement: untied"]["result"]
+    assert differences["loss, one by one, float32"] == 0
+    assert differences["masked-LM loss, one by one, float32"] == 0
     assert all(0 < value < 0.03 for name, value in differences.items() if "bf16" in name)
+    assert steps["resume: add, graphs"]["result"] == {"equal": True, "repeated run equal": True}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
