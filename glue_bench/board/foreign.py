@@ -183,10 +183,12 @@ def lm_eval_rows(document: dict[str, Any], path: Path) -> list[dict[str, Any]]:
 def every_eval_rows(document: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     """Return the row of one sample in Every Eval Ever's instance-level file.
 
-    Of a file that this project wrote, the metadata have the seeds of the run.
+    Of a file that this project wrote, the metadata have the seeds of the run, and the cluster of
+    the sample if some samples share a text.
     """
     del path
     metadata = document.get("metadata") or {}
+    sample = document.get("sample_hash") or document["sample_id"]
     return [
         {
             "system": document["model_id"],
@@ -194,8 +196,9 @@ def every_eval_rows(document: dict[str, Any], path: Path) -> list[dict[str, Any]
             "metric": "score",
             "block": metadata.get("pretraining_seed", DEFAULTS["block"]),
             "seed": metadata.get("seed", DEFAULTS["seed"]),
-            "id": document.get("sample_hash") or document["sample_id"],
+            "id": sample,
             "outcome": float(document["evaluation"]["score"]),
+            "cluster": metadata.get("cluster", sample),
         }
     ]
 

@@ -76,6 +76,8 @@ class SampleSource:
                     **_answer(names, int(prediction), int(label)),
                     "metadata": metadata,
                 }
+                if column.clusters is not None:
+                    sample["metadata"] = metadata | {"cluster": str(column.clusters[row])}
                 sample["input"]["raw"] = f"{REPOSITORY}, {task}, {split}, row {row}"
                 yield json.dumps(sample, sort_keys=True).encode() + b"\n"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jsonschema
+import numpy as np
 import pytest
 from helpers.stored import ROWS, history_of
 
@@ -135,6 +136,21 @@ def test_compare_reads_the_lines_as_it_reads_the_folder(two_arms, written):
         values = expected.loc[expected["column"] != AVERAGE, name].tolist()
         found = contrasts.loc[contrasts["column"] != AVERAGE, name].tolist()
         assert found == pytest.approx(values), name
+
+
+def test_clusters_of_examples_come_back(two_arms, write):
+    """Rows of MNLI that share a premise count as one; the tests' labels say which."""
+    labels = two_arms.labels["mnli"]
+    pairs = np.arange(ROWS) // 2
+    two_arms.labels["mnli"] = labels | {"clusters": dict.fromkeys(labels["gold"], pairs)}
+    files = [arm.samples for arm in write().values()]
+    versus = compare_paths(files, reference="my-lab/toy-add", cluster="cluster").contrasts
+    expected = compare_paths([two_arms.path], reference="add").contrasts
+    task = "glue.mnli.validation_matched"
+    (low,) = versus.loc[versus["task"] == task, "low"]
+    assert low == pytest.approx(expected.set_index("column")["low"]["mnli_m"])
+    without = compare_paths(files, reference="my-lab/toy-add").contrasts
+    assert low != pytest.approx(without.set_index("task")["low"][task])
 
 
 def test_a_regression_has_no_lines_and_the_log_says_why(bench, write):
