@@ -3,7 +3,7 @@
 import pandas as pd
 
 from glue_bench.config import HELD_OUT, Protocol
-from glue_bench.data.tasks import TASKS
+from glue_bench.data.tasks import KNOWN
 
 BOTH_SEEDS = ["pretraining_seed", "seed"]
 RUN_KEYS = ["arm", "task", "learning_rate", *BOTH_SEEDS]
@@ -17,7 +17,7 @@ DIGITS = 9
 
 def main_scores(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with the main metric of their task."""
-    main_metrics = {name: task.metrics[0] for name, task in TASKS.items()}
+    main_metrics = {name: task.metrics[0] for name, task in KNOWN.items()}
     return scores[scores["metric"] == scores["task"].map(main_metrics)]
 
 

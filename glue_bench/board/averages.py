@@ -7,7 +7,7 @@ from itertools import product
 import pandas as pd
 
 from glue_bench.board.aggregation import BOTH_SEEDS, aggregate, aggregate_over_seeds
-from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
+from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE, find_task, scored_columns
 
 Place = tuple[str, str, str]
 """A task, a split and a metric."""
@@ -56,7 +56,7 @@ def _without_wnli(parts: Mapping[str, Part]) -> dict[str, Part]:
     return {name: part for name, part in parts.items() if name != NOT_AVERAGED}
 
 
-COLUMN_PARTS = _parts_of_columns()
+GLUE_PARTS = _parts_of_columns()
 AVERAGES: dict[str, Average] = {
     "average_official": Average(
         "macro-average, WNLI included; a task with two metrics counts as their mean, MNLI matched "
@@ -66,7 +66,7 @@ AVERAGES: dict[str, Average] = {
     "average_nine_columns": Average(
         "MNLI matched and mismatched count separately, accuracy for QQP and MRPC, Pearson for "
         "STS-B (TUPE, table 1)",
-        _without_wnli(COLUMN_PARTS),
+        _without_wnli(GLUE_PARTS),
     ),
     "average_eight_columns": Average(
         "as nine columns, but MNLI matched and mismatched count as one (ModernBERT)",
@@ -80,15 +80,36 @@ AVERAGES: dict[str, Average] = {
 """The four conventions of papers. The first two stand in the leaderboard's frame."""
 
 
+def column_part(column: str) -> Part:
+    """Return the place of a leaderboard column, with its task's main metric."""
+    task, split = scored_columns()[column]
+    return ((task, split, find_task(task).metrics[0]),)
+
+
 def average_of(columns: Sequence[str]) -> Average:
     """Return the mean of the main metrics of these columns.
 
-    WNLI is left out if there are other columns. With all columns this is `average_nine_columns`, by
-    which papers compare.
+    It is of one benchmark: of GLUE if there is a task of GLUE, so that a task of one's own changes
+    no average of GLUE. WNLI is left out if there are other columns of GLUE. With all columns of
+    GLUE this is `average_nine_columns`, by which papers compare.
     """
-    averaged = [column for column in columns if column != NOT_AVERAGED] or list(columns)
-    parts = {column: COLUMN_PARTS[column] for column in averaged}
+    averaged = columns_of_first_benchmark(columns)
+    averaged = [column for column in averaged if column != NOT_AVERAGED] or averaged
+    parts = {column: column_part(column) for column in averaged}
     return Average(f"mean of {len(averaged)} columns", parts)
+
+
+def columns_of_first_benchmark(columns: Sequence[str]) -> list[str]:
+    """Return the columns of the benchmark that the first of the known tasks is of."""
+    order = list(scored_columns())
+    benchmark = benchmark_of(min(columns, key=order.index))
+    return [column for column in columns if benchmark_of(column) == benchmark]
+
+
+def benchmark_of(column: str) -> str:
+    """Return the benchmark of the task of a leaderboard column."""
+    task, _ = scored_columns()[column]
+    return find_task(task).benchmark
 
 
 def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") -> pd.DataFrame:

@@ -12,16 +12,17 @@ import pandas as pd
 from glue_bench.board.aggregation import BOTH_SEEDS, RUN_KEYS, best_rates, reported_epochs
 from glue_bench.board.averages import (
     AVERAGES,
-    COLUMN_PARTS,
     Average,
     average_of,
     averages_by_name,
+    benchmark_of,
+    column_part,
 )
 from glue_bench.board.columns import ORIGINS
 from glue_bench.board.results import Results, read_results
 from glue_bench.config import HELD_OUT, Protocol, changed_protocol, load_experiment
 from glue_bench.data.measures import AVERAGE, MEASURES
-from glue_bench.data.tasks import COLUMNS
+from glue_bench.data.tasks import scored_columns
 
 ARM_KEYS = ["origin", "arm", "variant"]
 """The first columns of every table of arms."""
@@ -81,7 +82,10 @@ class Board:
     def title_of(self, column: str) -> str:
         """Return the title of a column in tables, such as Avg. of 7 or Val. loss."""
         if column == AVERAGE:
-            return f"Avg. of {len(self.average.parts)}"
+            parts = list(self.average.parts)
+            if len(set(map(benchmark_of, self.columns))) == 1:
+                return f"Avg. of {len(parts)}"
+            return f"{benchmark_of(parts[0])} avg. of {len(parts)}"
         return MEASURES[column].title
 
     @property
@@ -154,7 +158,7 @@ def make_board(
 
 def _columns_of_tasks(tasks: set[str]) -> tuple[str, ...]:
     """Return the leaderboard columns of tasks, in the order of the leaderboard."""
-    return tuple(column for column, (task, _) in COLUMNS.items() if task in tasks)
+    return tuple(column for column, (task, _) in scored_columns().items() if task in tasks)
 
 
 def _starts(arms: pd.DataFrame, steps: int | None) -> pd.Series:
@@ -197,7 +201,7 @@ def _with_averages(
         rows = averaged.reindex(frame.index)
         columns[name] = rows[statistic]
         columns[f"{name}_std"] = rows["std"]
-        if name in COLUMNS:
+        if name in scored_columns():
             columns[f"{name}_n"] = rows["n"].fillna(0).astype(int)
     return frame.assign(**columns)
 
@@ -246,7 +250,7 @@ def averages_frame(board: Board) -> pd.DataFrame:
 def floors(board: Board) -> pd.DataFrame:
     """Return the scores of trivial baselines: their name as `arm`, the board's columns, AVERAGE."""
     columns = list(board.columns)
-    rows = [(*COLUMN_PARTS[column][0], column) for column in columns]
+    rows = [(*column_part(column)[0], column) for column in columns]
     places = pd.DataFrame(rows, columns=["task", "split", "metric", "column"])
     baselines = board.results.baselines.merge(places, on=["task", "split", "metric"])
     table = baselines.pivot(index="baseline", columns="column", values="value")

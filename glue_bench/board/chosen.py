@@ -6,7 +6,7 @@ import pandas as pd
 from glue_bench.board.aggregation import BOTH_SEEDS, DIGITS, aggregate, main_scores
 from glue_bench.board.board import Board
 from glue_bench.data.metrics import METRICS
-from glue_bench.data.tasks import TASKS
+from glue_bench.data.tasks import KNOWN
 from glue_bench.errors import IN_A_FILE, UserError, unknown
 
 METRIC_NAMES = {name: name.replace("_", " ").capitalize() for name in METRICS}
@@ -69,7 +69,7 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
     """
     places = ["task", "split", "metric"]
     scores = aggregate_independent(board.runs[board.runs["arm"] == arm], places).reset_index()
-    titles = {name: task.title for name, task in TASKS.items()}
+    titles = {name: task.title for name, task in KNOWN.items()}
     scores["title"] = scores["task"].map(titles)
     scores["name"] = scores["metric"].map(METRIC_NAMES)
     scores = scores.join(board.results.tasks["revision"], on="task")

@@ -10,7 +10,7 @@ from glue_bench.board.aggregation import main_scores
 from glue_bench.board.board import Board
 from glue_bench.data.measures import MEASURES, PRETRAINING_MEASURES
 from glue_bench.data.metrics import decide
-from glue_bench.data.tasks import COLUMNS, TASKS
+from glue_bench.data.tasks import find_task, scored_columns
 from glue_bench.errors import UserError
 from glue_bench.stats.runs import ColumnRuns, Runs
 
@@ -29,8 +29,9 @@ def read_outcomes(board: Board) -> Iterator[ColumnRuns]:
     Predictions are read when a column is asked for. Those of an arm that cannot be compared are 0.
     """
     scores = main_scores(board.runs)
+    columns = scored_columns()
     for column in board.columns:
-        task, split = COLUMNS[column]
+        task, split = columns[column]
         runs = scores[(scores["task"] == task) & (scores["split"] == split)]
         if len(runs):
             yield _read_task(board, column, runs)
@@ -38,14 +39,14 @@ def read_outcomes(board: Board) -> Iterator[ColumnRuns]:
 
 def _read_task(board: Board, column: str, runs: pd.DataFrame) -> ColumnRuns:
     """Return runs of a column with their predictions."""
-    task, split = COLUMNS[column]
+    task, split = scored_columns()[column]
     try:
         gold = board.results.gold(task).get(split)
         problem = NO_LABELS
     except UserError as error:
         gold = None
         problem = str(error)
-    number_type = np.float64 if TASKS[task].is_regression else np.int64
+    number_type = np.float64 if find_task(task).is_regression else np.int64
     if gold is None:
         nothing = np.zeros((len(runs), 0), number_type)
         problems = dict.fromkeys(runs["arm"], problem)
@@ -135,9 +136,10 @@ def _column_runs(board: Board, column: str, runs: pd.DataFrame, **facts: Any) ->
     `facts` are the other fields of ColumnRuns. The columns of one task share their runs.
     """
     arms = tuple(board.table["arm"])
+    task, _ = scored_columns().get(column, (column, ""))
     return ColumnRuns(
         measure=MEASURES[column],
-        task=COLUMNS[column][0] if column in COLUMNS else column,
+        task=task,
         arms=arms,
         runs=Runs(
             arms=runs["arm"].map(arms.index).to_numpy(),

@@ -12,7 +12,7 @@ from glue_bench.board.board import BLOCK_COLUMNS, ENCODER_COLUMNS, Board, floors
 from glue_bench.board.column_runs import read_measures, read_outcomes
 from glue_bench.board.marks import collapsed_arms, incomplete_arms, join_columns, unlike_arms
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
-from glue_bench.data.tasks import COLUMNS
+from glue_bench.data.tasks import scored_columns
 from glue_bench.stats.estimates import ColumnEstimate
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, assess, verdicts
 
@@ -53,8 +53,8 @@ class Comparison:
 
     def leaves_seeds_out(self, column: str) -> bool:
         """Return whether contrasts leave out pretraining seeds that another arm lacks."""
-        if column in COLUMNS:
-            task, _ = COLUMNS[column]
+        task, _ = scored_columns().get(column, ("", ""))
+        if task:
             runs = self.board.runs[self.board.runs["task"] == task]
         else:
             pretrainings = self.board.results.pretrainings

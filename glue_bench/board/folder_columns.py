@@ -8,7 +8,7 @@ import numpy as np
 
 from glue_bench.board.board import Board, open_board
 from glue_bench.board.column_runs import read_outcomes
-from glue_bench.data.tasks import COLUMNS
+from glue_bench.data.tasks import scored_columns
 from glue_bench.errors import UserError
 from glue_bench.stats.runs import ColumnRuns, Runs
 
@@ -42,7 +42,7 @@ def columns_of_folders(paths: Sequence[str | Path]) -> Iterator[ColumnRuns]:
 
 def _check_same_data(boards: Sequence[Board], column: str) -> None:
     """Raise UserError if the experiments have other rows or labels of a column's task."""
-    task, _ = COLUMNS[column]
+    task, _ = scored_columns()[column]
     first = boards[0].results
     for board in boards[1:]:
         results = board.results

@@ -5,7 +5,7 @@ import pandas as pd
 from glue_bench.board.aggregation import BOTH_SEEDS
 from glue_bench.board.board import Board
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
-from glue_bench.data.tasks import COLUMNS
+from glue_bench.data.tasks import scored_columns
 from glue_bench.stats.estimates import ColumnEstimate
 from glue_bench.stats.verdicts import Group
 
@@ -18,7 +18,8 @@ def collapsed_arms(board: Board) -> dict[str, set[str]]:
     cells = board.reported[board.reported["cell_id"].isin(last_runs)]
     arms = cells.explode("collapsed").groupby(["task", "collapsed"])["arm"]
     arms_by_place = arms.agg(set).to_dict()
-    return {column: arms_by_place.get(COLUMNS[column], set()) for column in board.columns}
+    places = scored_columns()
+    return {column: arms_by_place.get(places[column], set()) for column in board.columns}
 
 
 def incomplete_arms(
@@ -34,8 +35,9 @@ def incomplete_arms(
     """
     missing = board.cells[~board.cells["finished"]]
     arms: dict[str, set[str]] = {}
+    places = scored_columns()
     for column in board.columns:
-        task, _ = COLUMNS[column]
+        task, _ = places[column]
         arms[column] = set(missing.loc[missing["task"] == task, "arm"])
     seeds_by_measure: dict[str, dict[str, int]] = {}
     planned = board.cells["pretraining_seed"].nunique()

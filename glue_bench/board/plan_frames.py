@@ -22,7 +22,7 @@ from glue_bench.board.columns import (
 from glue_bench.config import AS_PUBLISHED, HELD_OUT, SCRATCH
 from glue_bench.data.metrics import score
 from glue_bench.data.task_data import is_demo
-from glue_bench.data.tasks import TASKS
+from glue_bench.data.tasks import KNOWN, find_task
 from glue_bench.errors import UserError
 from glue_bench.records.finished import Finished
 from glue_bench.records.labels import CLUSTERS, GOLD
@@ -84,7 +84,7 @@ def read_scores(plan: Plan, finished: Finished) -> pd.DataFrame:
         record = finished.records.get(cell.id)
         if not record:
             continue
-        task = TASKS[cell.task]
+        task = find_task(cell.task)
         scores_by_epoch = {epoch.epoch: epoch.scores for epoch in record.history}
         last = max(scores_by_epoch, default=0)
         scores_by_epoch[last] = scores_by_epoch.get(last, {}) | record.scores
@@ -170,10 +170,10 @@ def _count(number: int, noun: str) -> str:
 
 
 def read_tasks(plan: Plan) -> pd.DataFrame:
-    """Return TASK_COLUMNS of each task, in the order of TASKS; its name is the index."""
+    """Return TASK_COLUMNS of each task, in the order of KNOWN; its name is the index."""
     cells = {cell.task: cell for cell in plan.cells}
     rows: list[Row] = []
-    for task in TASKS:
+    for task in KNOWN:
         if task not in cells:
             continue
         cell = cells[task]
@@ -202,8 +202,8 @@ def _lacks_test_files_alone(task: str, facts: TaskFacts) -> bool:
 
     Scores are of these splits, so that they compare with published ones.
     """
-    official = TASKS[task].splits
-    needed = {"train", *TASKS[task].validation_splits}
+    official = find_task(task).splits
+    needed = {"train", *find_task(task).validation_splits}
     if facts.differences or not needed <= facts.rows.keys():
         return False
     return all(
@@ -282,7 +282,7 @@ def read_baselines(store: Store, plan: Plan) -> tuple[pd.DataFrame, list[str]]:
     """
     rows: list[tuple[Any, ...]] = []
     problems: list[str] = []
-    for task in TASKS:
+    for task in KNOWN:
         if task not in plan.tasks:
             continue
         facts = plan.tasks[task]
@@ -304,7 +304,7 @@ def read_baselines(store: Store, plan: Plan) -> tuple[pd.DataFrame, list[str]]:
 
 def _constant_answer(task: str, gold: np.ndarray) -> np.ndarray:
     """Return the mean of the gold labels, or the most frequent one, for every row."""
-    if TASKS[task].is_regression:
+    if find_task(task).is_regression:
         return np.full_like(gold, gold.mean())
     return np.full_like(gold, np.bincount(gold).argmax())
 

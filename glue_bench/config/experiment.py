@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
+from glue_bench.config.own_task import OwnTask, add_own_tasks
 from glue_bench.config.settings import (
     MAX_POSITIONS,
     MAX_ROWS,
@@ -61,6 +62,24 @@ def is_plain(item: Any) -> bool:
     if item is None or isinstance(item, str):
         return True
     return isinstance(item, int | float) and abs(item) < 2**63
+
+
+def known_entries(entries: list[str | OwnTask]) -> list[str | OwnTask]:
+    """Return tasks by their names in GLUE's spelling, and make those that are defined here known.
+
+    Raises ValueError as `known_tasks` does.
+    """
+    own_tasks: list[OwnTask] = []
+    names: list[str] = []
+    for entry in entries:
+        if isinstance(entry, OwnTask):
+            own_tasks.append(entry)
+        else:
+            names.append(entry)
+    known_names = iter(known_tasks(names, with_own=False))
+    distinct(own_tasks, key=attrgetter("key"))
+    add_own_tasks(own_tasks)
+    return [next(known_names) if isinstance(entry, str) else entry for entry in entries]
 
 
 class ScratchEncoder(Section):
@@ -164,7 +183,9 @@ class Experiment(SectionWithNewKeys):
     arms: Annotated[
         list[Arm], Field(min_length=1), AfterValidator(partial(distinct, key=attrgetter("name")))
     ]
-    tasks: Annotated[list[str], AfterValidator(known_tasks)] = Field(list(TRAINABLE), min_length=1)
+    listed_tasks: Annotated[list[str | OwnTask], AfterValidator(known_entries)] = Field(
+        list(TRAINABLE), min_length=1, alias="tasks"
+    )
     seeds: Seeds = Field([1, 2, 3, 4, 5])
     limit: int | None = Field(None, ge=2, le=MAX_ROWS)
     plugins: list[Place] = Field([])
@@ -173,6 +194,16 @@ class Experiment(SectionWithNewKeys):
     finetuning: Finetuning = Finetuning()
     protocol: Protocol = Protocol()
     resources: Resources = Resources()
+
+    @property
+    def tasks(self) -> list[str]:
+        """Return the names of its tasks."""
+        return [entry if isinstance(entry, str) else entry.key for entry in self.listed_tasks]
+
+    @property
+    def own_tasks(self) -> list[OwnTask]:
+        """Return the tasks that it defines."""
+        return [entry for entry in self.listed_tasks if isinstance(entry, OwnTask)]
 
     def mistakes(self) -> Iterator[str]:
         yield from self._mistakes_of_size()

@@ -15,6 +15,7 @@ from glue_bench.config.experiment import (
     ScratchEncoder,
     plain_options,
 )
+from glue_bench.config.own_task import HubData, OwnTask, is_task_file
 from glue_bench.config.plain_yaml import parse_yaml
 from glue_bench.config.recipes import with_recipe
 from glue_bench.config.settings import (
@@ -44,6 +45,7 @@ SECTIONS: dict[str | int, type[Section]] = {
     "resources": Resources,
     "rate_search": RateSearch,
     "tasks": TaskSettings,
+    "hub": HubData,
 }
 
 
@@ -81,6 +83,8 @@ def load_experiment(
             or a corpus for an experiment without pretraining.
     """
     place, values = _read_values(given)
+    folder = Path(given).parent if isinstance(given, str | Path) else Path()
+    values = _with_own_tasks(values, place, folder)
     if data is not None:
         values["data"] = data
     if limit is not None:
@@ -109,11 +113,7 @@ def _read_values(
         values = given.model_dump(by_alias=True)
     elif isinstance(given, str | Path):
         place = str(given)
-        try:
-            content = read_file(Path(given), MAX_YAML_BYTES)
-        except OSError as error:
-            raise UserError(f"cannot read experiment file '{given}': {error.strerror}") from error
-        values = parse_yaml(content, place)
+        values = _read_yaml(Path(given), f"experiment file '{given}'")
     if not isinstance(values, Mapping):
         keys = ", ".join([*_keys(Experiment), *SHARED_KEYS])
         kind = type(values).__name__
@@ -121,6 +121,64 @@ def _read_values(
             f"{place}: an experiment is a mapping with keys {keys}, not a value of type {kind}"
         )
     return place, dict(values)
+
+
+def _read_yaml(path: Path, title: str) -> Any:
+    """Read a YAML file as plain values. Raises UserError for a file that cannot be read."""
+    try:
+        content = read_file(path, MAX_YAML_BYTES)
+    except OSError as error:
+        raise UserError(f"cannot read {title}: {error.strerror}") from error
+    return parse_yaml(content, str(path))
+
+
+def _with_own_tasks(values: dict[str, Any], place: str, folder: Path) -> dict[str, Any]:
+    """Return the values with every task of one's own as an OwnTask.
+
+    Such a task is a mapping, or the name of a file that holds one. Its paths are relative to the
+    folder of the file in which it stands. Without a task of GLUE there is no need for `data`.
+    """
+    tasks = values.get("tasks")
+    if not isinstance(tasks, list):
+        return values
+    entries = [read_task(entry, place, folder) for entry in tasks]
+    values = values | {"tasks": entries}
+    if entries and all(isinstance(entry, OwnTask) for entry in entries):
+        values.setdefault("data", "hub")
+    return values
+
+
+def read_task(entry: Any, place: str = "task", folder: Path = Path()) -> Any:
+    """Read an entry of `tasks`: a mapping and the name of a YAML file become an OwnTask.
+
+    Args:
+        entry: The entry. What is neither stays as it is.
+        place: What messages call the file in which it stands.
+        folder: The folder of that file.
+
+    Raises:
+        UserError: there is no such file, or a key or a value does not fit.
+    """
+    if is_task_file(entry):
+        path = folder / Path(entry).expanduser()
+        content = _read_yaml(path, f"task file '{path}'")
+        return _checked_task(content, str(path), path.parent)
+    if isinstance(entry, Mapping):
+        name = entry.get("name", "without a name")
+        return _checked_task(entry, f"{place}: task {shortened(str(name), QUOTED)}", folder)
+    return entry
+
+
+def _checked_task(content: Any, place: str, folder: Path) -> OwnTask:
+    """Check the content of a task of one's own. Raises UserError as `read_task` does."""
+    if not isinstance(content, Mapping):
+        keys = ", ".join(_keys(OwnTask))
+        raise UserError(f"{place}: a task is a mapping with keys {keys}")
+    try:
+        task = OwnTask.model_validate(dict(content))
+    except ValidationError as error:
+        raise UserError(f"{place}: {_describe_mistakes(error, OwnTask)}") from error
+    return task.from_folder(folder)
 
 
 def listed(names: Names) -> list[str]:

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from glue_bench.data.tasks import TRAINABLE, find_task
+from glue_bench.data.tasks import find_task, trainable_tasks
 from glue_bench.errors import MistakesError, UserError
 
 # Upper bounds are far beyond any encoder or run there is. A larger value would end in an error of
@@ -38,18 +38,23 @@ def distinct(values: list[Any], key: Callable[[Any], Any] = str) -> list[Any]:
     return values
 
 
-def known_tasks(names: Iterable[str]) -> list[str]:
+OWN_TASK_HINT = "; a task of your own is described in a file: --task FILE.yaml"
+
+
+def known_tasks(names: Iterable[str], *, with_own: bool = True) -> list[str]:
     """Find the tasks by their names in any spelling.
 
     Raises ValueError for a name that no task has, and for a task that is given twice.
     """
+    permitted = trainable_tasks(with_own=with_own)
     tasks: list[str] = []
     mistakes: list[str] = []
     for name in names:
         try:
-            tasks.append(find_task(name, TRAINABLE).name)
+            tasks.append(find_task(name, permitted).name)
         except UserError as error:
-            mistakes.append(str(error))
+            hint = "" if "did you mean" in str(error) else OWN_TASK_HINT
+            mistakes.append(f"{error}{hint}")
     if mistakes:
         raise MistakesError(mistakes)
     return distinct(tasks)

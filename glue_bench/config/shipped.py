@@ -1,11 +1,13 @@
 """Experiments to begin with: the demo, and the template of an experiment file."""
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from glue_bench.config.experiment import NAME_PATTERN
+from glue_bench.config.own_task import is_task_file
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import results_written_to, write_atomically
 
@@ -33,6 +35,13 @@ def write_template_file(name: str) -> Path:
     return path
 
 
+def _seen_from(folder: Path, task: Any) -> Any:
+    """Return the name of a task, of a file with a task as its path from a folder."""
+    if not is_task_file(task) or Path(task).is_absolute():
+        return task
+    return os.path.relpath(task, folder)
+
+
 def write_experiment_file(values: Mapping[str, Any], path: Path) -> None:
     """Write an experiment to a file that is not there yet.
 
@@ -42,6 +51,9 @@ def write_experiment_file(values: Mapping[str, Any], path: Path) -> None:
 
     if path.exists():
         raise UserError(f"'{path}' is there already; nothing is overwritten")
-    text = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+    written_values = dict(values)
+    if "tasks" in values:
+        written_values["tasks"] = [_seen_from(path.parent, task) for task in values["tasks"]]
+    text = yaml.safe_dump(written_values, sort_keys=False, allow_unicode=True)
     with results_written_to(path.absolute().parent, "give the file another place"):
         write_atomically(path, text.encode())

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from glue_bench.data.task_data import TaskData, held_out_rows
-from glue_bench.data.tasks import TASKS, Task
+from glue_bench.data.tasks import Task
 
 WORD_OVERLAP = "word overlap"
 BAG_OF_WORDS = "bag of words"
@@ -35,7 +35,7 @@ def baseline_predictions(data: TaskData, held_out_share: float | None = None) ->
     """
     if "train" not in data.splits:
         return {}
-    task = TASKS[data.task]
+    task = data.row
     train = data.splits["train"]
     if held_out_share:
         _, kept_rows = held_out_rows(len(train), held_out_share)

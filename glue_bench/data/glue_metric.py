@@ -9,7 +9,7 @@ import datasets
 import evaluate
 
 from glue_bench.data.metrics import score
-from glue_bench.data.tasks import TASKS, find_task
+from glue_bench.data.tasks import find_task
 
 
 class GlueMetric(evaluate.Metric):
@@ -24,7 +24,7 @@ class GlueMetric(evaluate.Metric):
         super().__init__(task.name, keep_in_memory=keep_in_memory, **options)
 
     def _info(self) -> evaluate.MetricInfo:
-        kind = "float32" if TASKS[self.config_name].is_regression else "int64"
+        kind = "float32" if find_task(self.config_name).is_regression else "int64"
         value = datasets.Value(kind)
         return evaluate.MetricInfo(
             description="The metrics of GLUE, one configuration per task.",

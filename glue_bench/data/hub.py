@@ -87,7 +87,7 @@ class CloneSource(FolderSource):
             _check_shards(split, paths)
         rows: dict[str, Rows] = {}
         for split, paths in files.items():
-            tables = list(map(_read_parquet, paths))
+            tables = list(map(read_parquet, paths))
             rows[split] = _joined(tables, paths[0])
         return to_task_data(row, rows, str(self.folder / row.name))
 
@@ -147,14 +147,15 @@ class Rows:
             return cls(table, None)
 
 
-def _read_parquet(path: Path) -> Any:
-    """Read the table of a Parquet file.
+def read_parquet(path: Path, expected: str = f"Parquet files of {REPOSITORY}") -> Any:
+    """Read the table of a Parquet file; `expected` says in messages what it should be.
 
-    It is read anew each time. `datasets` would keep rows by the path and its time.
+    It is read anew each time. `datasets` would keep rows by the path and its time. Raises UserError
+    for a file that is none.
     """
     from pyarrow.parquet import ParquetFile
 
-    return _read_table(path, lambda: ParquetFile(path).read(), f"Parquet files of {REPOSITORY}")
+    return _read_table(path, lambda: ParquetFile(path).read(), expected)
 
 
 def _read_arrow(path: Path) -> Any:

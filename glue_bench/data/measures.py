@@ -1,13 +1,14 @@
 """What a column of a table holds: its title, unit, direction, decimals and limits."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from glue_bench.data.tasks import COLUMNS, TASKS
+from glue_bench.data.tasks import find_task, scored_columns
 
 AVERAGE = "average"
 """The column of the mean over the columns that count in it."""
+SHARES = ("accuracy", "f1", "macro_f1")
+"""Metrics that lie from 0 to 1; others are coefficients from -1 to 1."""
 
 
 @dataclass(frozen=True)
@@ -63,29 +64,38 @@ def loss(name: str, title: str) -> Measure:
     )
 
 
-def task_measures() -> Iterable[Measure]:
-    """Yield the column of each scored split of GLUE: its task's main metric.
+def task_measure(column: str) -> Measure:
+    """Return the column of a scored split: its task's main metric.
 
-    MNLI's two columns are called -m and -mm.
+    MNLI's two columns are called -m and -mm. Raises KeyError where no task has the column.
     """
-    for column, (task_name, _) in COLUMNS.items():
-        task = TASKS[task_name]
-        ending = column.removeprefix(task_name).replace("_", "-")
-        title = task.title + ending
-        metric = task.metrics[0]
-        if metric == "accuracy":
-            yield accuracy(column, title)
-        else:
-            yield correlation(column, title, metric)
+    task_name, _ = scored_columns()[column]
+    task = find_task(task_name)
+    ending = column.removeprefix(task_name).replace("_", "-")
+    title = task.title + ending
+    metric = task.metrics[0]
+    if metric in SHARES:
+        return accuracy(column, title, metric)
+    return correlation(column, title, metric)
 
 
-MEASURES: dict[str, Measure] = {
-    **{measure.name: measure for measure in task_measures()},
-    "validation_loss": loss("validation_loss", "Val. loss"),
-    "train_loss": loss("train_loss", "Train. loss"),
-    "swap_1": accuracy("swap_1", "Swap test", "share"),
-    AVERAGE: accuracy(AVERAGE, "Avg.", AVERAGE),
-}
-"""Every column that a leaderboard can have, by its name."""
+class Measures(dict[str, Measure]):
+    """Every column that a leaderboard can have, by its name.
+
+    The columns of tasks are made when they are asked for, because an experiment may define a task.
+    """
+
+    def __missing__(self, name: str) -> Measure:
+        return task_measure(name)
+
+
+MEASURES = Measures(
+    {
+        "validation_loss": loss("validation_loss", "Val. loss"),
+        "train_loss": loss("train_loss", "Train. loss"),
+        "swap_1": accuracy("swap_1", "Swap test", "share"),
+        AVERAGE: accuracy(AVERAGE, "Avg.", AVERAGE),
+    }
+)
 PRETRAINING_MEASURES = ("validation_loss", "swap_1")
 """Measures of a pretrained encoder that are compared as columns."""

@@ -124,6 +124,14 @@ def _f1(expected: np.ndarray, predicted: np.ndarray) -> float:
     return float(2 * true_positives / positives)
 
 
+def _macro_f1(expected: np.ndarray, predicted: np.ndarray) -> float:
+    """Mean over the classes in labels or predictions of the F1 of each (scikit-learn's macro)."""
+    values: list[float] = []
+    for label in np.union1d(expected, predicted):
+        values.append(_f1((expected == label).astype(int), (predicted == label).astype(int)))
+    return float(np.mean(values))
+
+
 def _matthews(expected: np.ndarray, predicted: np.ndarray) -> float:
     """Gorodkin 2004, equation 8, of any number of classes."""
     rows = float(len(expected))
@@ -162,8 +170,18 @@ def _spearman(expected: np.ndarray, predicted: np.ndarray) -> float:
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": _accuracy,
     "f1": _f1,
+    "macro_f1": _macro_f1,
     "matthews_correlation": _matthews,
     "pearson": _pearson,
     "spearmanr": _spearman,
 }
 """By name, functions of (expected, predicted). For correlations they vary and are `_scaled`."""
+OF_SCORES = ("pearson", "spearmanr")
+"""The metrics of a regression; all others are of classes."""
+OF_TWO_CLASSES = ("f1",)
+"""The metrics of the second of two classes."""
+WITH_STATISTICS = ("accuracy", "f1", "matthews_correlation", "pearson")
+"""The metrics that intervals are computed of (`stats.sums`); the main metric is one of them.
+
+There a Matthews correlation has two classes.
+"""

@@ -174,7 +174,7 @@ def _described_absence(task: Task) -> dict[str, object]:
 
 def _described_split(data: TaskData, split: str) -> dict[str, object]:
     """Return the row of an official split of a task, which may be absent."""
-    task = TASKS[data.task]
+    task = data.row
     frame = data.splits.get(split)
     rows = 0
     labels = ""

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.data.official import OFFICIAL, difference, split_digest
-from glue_bench.data.tasks import TASKS
+from glue_bench.data.tasks import TASKS, Task, find_task
 
 UNLABELLED = -1
 TEXT_COLUMNS = ("text_a", "text_b")
@@ -37,6 +37,9 @@ class TaskData:
             for regression, or UNLABELLED.
         skipped: How many malformed rows of a split are left out.
         revision: That of the hub, if known.
+        clusters: The number of each row's cluster (rows,), by split, where the task names a column
+            that is none of its texts.
+        definition: The `definition` of the task, by which these rows were read.
     """
 
     task: str
@@ -44,11 +47,22 @@ class TaskData:
     splits: Mapping[str, pd.DataFrame]
     skipped: Mapping[str, int] = field(default_factory=dict)
     revision: str | None = None
+    clusters: Mapping[str, np.ndarray] = field(default_factory=dict)
+    definition: str = ""
+
+    @property
+    def row(self) -> Task:
+        """The task itself."""
+        return find_task(self.task)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over every split's rows in order: equal content, equal digest, in any source."""
+        """SHA-256 over every split's rows in order: equal content, equal digest, in any source.
+
+        It covers the definition of a task that is not GLUE's.
+        """
         total = hashlib.sha256()
+        total.update(self.definition.encode())
         for name in sorted(self.splits):
             total.update(self.split_digests[name].encode())
         return total.hexdigest()
@@ -68,7 +82,7 @@ class TaskData:
         if self._is_made_up or self.revision is not None:
             return {}
         differences: dict[str, str] = {}
-        for split, official in OFFICIAL[self.task].items():
+        for split, official in OFFICIAL.get(self.task, {}).items():
             if split not in self._whole_splits:
                 continue
             if not self.split_digests[split].startswith(official.rows):
@@ -79,7 +93,7 @@ class TaskData:
     @property
     def unchecked(self) -> tuple[str, ...]:
         """Splits of the official size that could not be compared with the official ones."""
-        if self._is_made_up or self.revision is not None:
+        if self._is_made_up or self.revision is not None or self.row.origin is not None:
             return ()
         known_digests = OFFICIAL[self.task]
         return tuple(split for split in self._whole_splits if split not in known_digests)
@@ -88,9 +102,9 @@ class TaskData:
     def partial(self) -> bool:
         """Whether any split is not the official one, by size or by `differences`.
 
-        Made-up data is always partial.
+        Made-up data is always partial, and the rows of a user's own task never are.
         """
-        missing = TASKS[self.task].splits.keys() - set(self._whole_splits)
+        missing = self.row.splits.keys() - set(self._whole_splits)
         return self._is_made_up or bool(missing or self.differences)
 
     @property
@@ -101,8 +115,8 @@ class TaskData:
     def _whole_splits(self) -> list[str]:
         """Splits of the official size, in the order of the task's."""
         whole_splits: list[str] = []
-        for name, official in TASKS[self.task].splits.items():
-            if len(self.splits.get(name, ())) == official.rows:
+        for name, official in self.row.splits.items():
+            if not official.rows or len(self.splits.get(name, ())) == official.rows:
                 whole_splits.append(name)
         return whole_splits
 
@@ -117,7 +131,7 @@ class Source(ABC):
     revision: str | None = None
 
     def tasks(self) -> list[str]:
-        """Return the tasks that are there, in the order of TASKS.
+        """Return GLUE's tasks that are there, in the order of TASKS.
 
         A task is there if a split with labels is (of AX the test split).
         """
@@ -146,17 +160,21 @@ def limited(data: TaskData, rows: int, *, train_alone: bool = False) -> TaskData
         The task, whose `source` says what was done if anything was; the digest follows the rows.
     """
     cut_splits: dict[str, pd.DataFrame] = {}
+    clusters = dict(data.clusters)
     for name, frame in data.splits.items():
         can_be_cut = name == "train" if train_alone else not name.startswith("test")
         if can_be_cut and len(frame) > rows:
             order = np.random.default_rng(0).permutation(len(frame))
             chosen = np.sort(order[:rows])
             cut_splits[name] = frame.iloc[chosen].reset_index(drop=True)
+            if name in clusters:
+                clusters[name] = clusters[name][chosen]
     if not cut_splits:
         return data
     unit = "rows of train" if train_alone else "rows"
     source = f"{data.source}{LIMITED} {rows} {unit}"
-    return replace(data, source=source, splits={**data.splits, **cut_splits})
+    splits = {**data.splits, **cut_splits}
+    return replace(data, source=source, splits=splits, clusters=clusters)
 
 
 def held_out_rows(rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:
@@ -176,24 +194,32 @@ def held_out_rows(rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:
 def cluster_numbers(data: TaskData) -> dict[str, np.ndarray]:
     """Return the number of each example's cluster, (rows,), by split with public labels.
 
-    Examples of a cluster share the text that the task names; a task that names none has no split.
+    Examples of a cluster share the text, or the value of the column, that the task names. A task
+    that names none has no split.
     """
-    task = TASKS[data.task]
+    task = data.row
     numbers: dict[str, np.ndarray] = {}
-    if task.cluster:
-        column = TEXT_COLUMNS[task.texts.index(task.cluster)]
-        for name in known_labels(data):
-            numbers[name] = pd.factorize(data.splits[name][column])[0]
+    if not task.cluster:
+        return numbers
+    for name in known_labels(data):
+        if name in data.clusters:
+            names: np.ndarray | pd.Series = data.clusters[name]
+        else:
+            names = data.splits[name][TEXT_COLUMNS[task.texts.index(task.cluster)]]
+        numbers[name] = pd.factorize(names)[0]
     return numbers
 
 
 def known_labels(data: TaskData) -> dict[str, np.ndarray]:
     """Return the gold labels (rows,) of each scored split whose labels are public."""
     labels_by_split: dict[str, np.ndarray] = {}
-    for name in TASKS[data.task].validation_splits:
+    for name in data.row.validation_splits:
         if name not in data.splits:
             continue
         labels = data.splits[name]["label"].to_numpy()
-        if len(labels) and not (labels == UNLABELLED).any():
+        is_unlabelled = labels == UNLABELLED
+        # A score may be -1, of which a split without labels has nothing else.
+        lacks_labels = is_unlabelled.all() if data.row.is_regression else is_unlabelled.any()
+        if len(labels) and not lacks_labels:
             labels_by_split[name] = labels
     return labels_by_split

@@ -1,19 +1,27 @@
-"""TASKS: GLUE's nine tasks and its diagnostic set, one row each.
+"""TASKS: GLUE's nine tasks and its diagnostic set, one row each; and what other tasks are known.
 
 Sources: Wang et al. 2019, "GLUE" (https://openreview.net/forum?id=rJ4km2R5t7), the dataset card of
 `nyu-mll/glue` for split names, label names and label ids, and the classic TSV distribution for file
 names and columns. QNLI is version 2.
 """
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from glue_bench.data.origin import Origin
 from glue_bench.errors import unknown
+
+OWN = "own"
+"""The `benchmark` of a task that an experiment defines."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a task: its TSV file and how many rows the official one has."""
+    """One split of a task: its file, and how many rows the official one has.
+
+    `rows` is 0 where no number is official.
+    """
 
     file: str
     rows: int
@@ -22,7 +30,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Task:
-    """One GLUE task.
+    """One task: of GLUE, of another benchmark, or of an experiment's own.
 
     Attributes:
         title: Its name in tables, and its folder in the classic TSV layout.
@@ -37,8 +45,11 @@ class Task:
         tsv_label: The column of its labels in TSV files.
         skips_malformed_rows: Whether rows with a wrong number of fields are left out of splits
             with labels.
-        cluster: Which of `texts` several examples share, or "". Examples that share it
-            are not independent, and errors take those of one text together.
+        cluster: Which of `texts` several examples share, or "". Examples that share it are not
+            independent, and errors take those of one text together. An own task may name any other
+            column.
+        benchmark: What it is a task of: GLUE, another benchmark, or OWN.
+        origin: Where its rows are, and what they hold; None for GLUE's, which a source has.
     """
 
     title: str
@@ -52,6 +63,8 @@ class Task:
     tsv_label: str = "label"
     skips_malformed_rows: bool = False
     cluster: str = ""
+    benchmark: str = "GLUE"
+    origin: Origin | None = None
 
     @property
     def name(self) -> str:
@@ -83,6 +96,19 @@ class Task:
     def test_splits(self) -> tuple[str, ...]:
         """Splits that are only predicted: their labels are not public."""
         return tuple(name for name in self.splits if name.startswith("test"))
+
+    @property
+    def full_title(self) -> str:
+        """Its title behind that of its benchmark: GLUE RTE."""
+        return self.title if self.benchmark == OWN else f"{self.benchmark} {self.title}"
+
+    @property
+    def definition(self) -> str:
+        """What decides its results beside its rows; empty for GLUE, where the name says it."""
+        if self.origin is None:
+            return ""
+        facts = [self.benchmark, self.labels, self.metrics, self.cluster]
+        return json.dumps(facts)
 
 
 def _splits(train: int, validation: int, test: int, *, header: bool = True) -> dict[str, Split]:
@@ -201,23 +227,58 @@ GLUE = (
 TASKS = {task.name: task for task in GLUE}
 TRAINABLE: tuple[str, ...] = tuple(name for name, task in TASKS.items() if "train" in task.splits)
 COLUMNS = {column: (task.name, split) for task in GLUE for split, column in task.columns.items()}
-"""Leaderboard column -> (task, split), in table order; MNLI matched and mismatched stay apart."""
+"""GLUE's leaderboard columns -> (task, split), in table order; MNLI's two splits stay apart."""
 
 AX_SPLIT = "test_ax"
 """The name of the diagnostic set among the splits that a model of MNLI predicts."""
 
 
-def find_task(name: str, permitted: Collection[str] = TASKS) -> Task:
+KNOWN: dict[str, Task] = dict(TASKS)
+"""The tasks that this process knows by their names: GLUE's, and those that `add_task` has added."""
+
+
+def add_task(task: Task) -> None:
+    """Make a task known to this process, in place of an earlier one of its name.
+
+    Whatever reads an experiment or a plan adds the tasks that it defines. Raises ValueError for the
+    name of a task of GLUE.
+    """
+    if task.name in TASKS:
+        raise ValueError(f"'{task.title}' is a task of GLUE; give your task another name")
+    KNOWN[task.name] = task
+
+
+def find_task(name: str, permitted: Collection[str] | None = None) -> Task:
     """Return the task of this name, or of its title, in any case: `rte`, `RTE`, `SST-2`.
 
-    Raises UserError if it is none of those that are `permitted`.
+    Raises UserError if it is none of those that are `permitted`; by default all that are known.
     """
     task = name.lower().replace("-", "")
+    if permitted is None:
+        permitted = KNOWN
     if task not in permitted:
         raise unknown("task", name, permitted)
-    return TASKS[task]
+    return KNOWN[task]
+
+
+def trainable_tasks(*, with_own: bool) -> list[str]:
+    """Return the names of the known tasks with a train split, with or without users' own."""
+    names: list[str] = []
+    for name, task in KNOWN.items():
+        if "train" in task.splits and (with_own or task.benchmark != OWN):
+            names.append(name)
+    return names
+
+
+def scored_columns() -> dict[str, tuple[str, str]]:
+    """Return the task and the split of each leaderboard column of the known tasks, in order."""
+    columns: dict[str, tuple[str, str]] = {}
+    for task in KNOWN.values():
+        for split, column in task.columns.items():
+            columns[column] = (task.name, split)
+    return columns
 
 
 def titles(tasks: tuple[str, ...]) -> str:
     """List tasks as tables write them."""
-    return ", ".join(TASKS[task].title for task in tasks)
+    return ", ".join(KNOWN[task].title for task in tasks)

@@ -206,11 +206,12 @@ def _check_column(path: Path, name: str, columns: Sequence[str]) -> None:
     raise UserError(f"{path}, line 1: {fault}; found {listed_columns}{advice}")
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path, expected: str = "tab-separated text") -> list[str]:
     """Read the lines of a UTF-8 file, without its byte-order mark and trailing blank lines.
 
     Lines end at a line feed only: str.splitlines would also cut texts at U+2028 or U+0085. Raises
-    UserError for a file that is empty or no such text.
+    UserError for a file that is empty or no such text; `expected` says in messages what it should
+    hold.
     """
     try:
         raw = read_file(path, MAX_TSV_BYTES).removeprefix(BOM)
@@ -225,7 +226,7 @@ def read_lines(path: Path) -> list[str]:
         lines.pop()
     if not lines:
         fault = "the file is empty, line 1 is missing"
-        raise UserError(f"{path}: {fault}; expected tab-separated text")
+        raise UserError(f"{path}: {fault}; expected {expected}")
     for number, line in enumerate(lines, 1):
         if len(line) > MAX_LINE_LENGTH:
             fault = f"more than {MAX_LINE_LENGTH:,} characters"

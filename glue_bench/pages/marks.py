@@ -13,7 +13,7 @@ from pandas import DataFrame, Series
 from glue_bench.board.board import Board, boards_by_steps
 from glue_bench.board.marks import collapsed_arms, incomplete_arms, unlike_arms
 from glue_bench.data.measures import AVERAGE
-from glue_bench.data.tasks import COLUMNS
+from glue_bench.data.tasks import scored_columns
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.page import BETTER, WORSE
 from glue_bench.stats.verdicts import Group
@@ -102,7 +102,8 @@ MARKS_MEAN = (
 
 def is_partial(board: Board, name: str) -> bool:
     """Say whether a column is of a task that was run on a part of its official rows."""
-    return name in COLUMNS and COLUMNS[name][0] in board.results.partial_tasks
+    task, _ = scored_columns().get(name, ("", ""))
+    return task in board.results.partial_tasks
 
 
 def score_marks(rows: DataFrame, names: Sequence[str]) -> DataFrame:

@@ -13,7 +13,7 @@ from pandas import DataFrame, Series
 from glue_bench.board.board import Board
 from glue_bench.board.compare import CONTRAST_COLUMNS, CONVERSION, Comparison, score_columns
 from glue_bench.data.measures import AVERAGE, MEASURES, Measure
-from glue_bench.data.tasks import COLUMNS
+from glue_bench.data.tasks import scored_columns
 from glue_bench.pages.groups import summary_line
 from glue_bench.pages.marks import PARTIAL, SMALLEST, arm_marks, is_partial, score_marks
 from glue_bench.pages.numbers import abbreviate_number, format_difference, format_number
@@ -113,7 +113,7 @@ def score_column(board: Board, name: str) -> Column:
     title = board.title_of(name)
     if is_partial(board, name):
         title += PARTIAL
-    note = "task" if name in COLUMNS else name
+    note = "task" if name in scored_columns() else name
     return Column(title, MEASURES[name].decimals, note=note)
 
 

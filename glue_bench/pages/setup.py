@@ -9,7 +9,7 @@ from glue_bench.board.aggregation import BOTH_SEEDS
 from glue_bench.board.board import Board
 from glue_bench.board.compare import CONVERSION, Comparison
 from glue_bench.config import HELD_OUT
-from glue_bench.data.tasks import TASKS, titles
+from glue_bench.data.tasks import find_task, titles
 from glue_bench.pages.groups import outdated_text
 from glue_bench.pages.numbers import abbreviate_number
 from glue_bench.pages.page import Table, facts_table
@@ -184,7 +184,7 @@ def data_text(board: Board) -> str:
     texts = [results.data_source]
     for task in results.partial_tasks:
         shares = ", ".join(other_rows(board, task)) or "in part"
-        texts.append(f"{TASKS[task].title} {shares}")
+        texts.append(f"{find_task(task).title} {shares}")
     has_unchecked = results.tasks["unchecked"].map(len) > 0
     is_complete_by_count = has_unchecked & ~results.tasks["partial"]
     by_count = titles(tuple(results.tasks.index[is_complete_by_count]))
@@ -198,9 +198,9 @@ def data_text(board: Board) -> str:
 def other_rows(board: Board, task: str) -> list[str]:
     """Say in which splits of a task the rows are fewer than the official ones, or other rows."""
     rows = board.results.tasks["rows"][task]
-    official = TASKS[task].splits
+    official = find_task(task).splits
     texts = []
-    for split in ("train", *TASKS[task].validation_splits):
+    for split in ("train", *find_task(task).validation_splits):
         if split in rows and rows[split] != official[split].rows:
             percent = 100 * rows[split] / official[split].rows
             texts.append(f"{percent:.3g}% of {SPLIT_NAMES.get(split, split)}")

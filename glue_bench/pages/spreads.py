@@ -7,7 +7,7 @@ from pandas import DataFrame
 
 from glue_bench.board.compare import Comparison
 from glue_bench.data.measures import MEASURES
-from glue_bench.data.tasks import COLUMNS, TASKS
+from glue_bench.data.tasks import find_task, scored_columns
 from glue_bench.pages.groups import groups_shown, rows_of_group
 from glue_bench.pages.numbers import MISSING, format_number
 from glue_bench.pages.page import Column, Table, with_legend
@@ -89,8 +89,8 @@ def spread_table(comparison: Comparison, group: Group) -> Table:
 
 def cluster_note(estimate: ColumnEstimate) -> str:
     """Give the key of the line in LEGEND about a column's clusters, or ""."""
-    task, _ = COLUMNS.get(estimate.column, ("", ""))
-    if not task or not TASKS[task].cluster:
+    task, _ = scored_columns().get(estimate.column, ("", ""))
+    if not task or not find_task(task).cluster:
         return ""
     return "clusters" if estimate.clustered else "no clusters"
 

@@ -22,7 +22,7 @@ from glue_bench.board.board import Board
 from glue_bench.board.chosen import arm_scores
 from glue_bench.board.column_runs import read_outcomes
 from glue_bench.data.hub import REPOSITORY
-from glue_bench.data.tasks import TASKS, titles
+from glue_bench.data.tasks import find_task, titles
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
 from glue_bench.pages.render import json_text
@@ -246,7 +246,7 @@ def _result(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -> dic
 
 
 def _source_data(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -> dict[str, Any]:
-    task = TASKS[row["task"]]
+    task = find_task(row["task"])
     split = row["split"]
     source: dict[str, Any] = {"dataset_name": f"GLUE {task.title}", "source_type": "other"}
     details = {"config": task.name, "digest": runs["data"].iloc[0]}
@@ -268,7 +268,7 @@ def _metric_config(row: dict[Any, Any]) -> dict[str, Any]:
     metric = row["metric"]
     is_proportion = metric in ("accuracy", "f1")
     return {
-        "evaluation_description": TASKS[row["task"]].summary,
+        "evaluation_description": find_task(row["task"]).summary,
         "metric_id": metric,
         "metric_name": row["name"],
         "metric_kind": metric,

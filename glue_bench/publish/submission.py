@@ -13,7 +13,7 @@ from glue_bench.board.chosen import PREDICT_TEST_ADVICE, RUN_RULE, arm_scores, f
 from glue_bench.board.results import Results
 from glue_bench.data.official import OTHER_LABEL_ORDER
 from glue_bench.data.submission import FILES, MAJORITY_LABELS, fill_file, make_zip, write_file
-from glue_bench.data.tasks import TASKS
+from glue_bench.data.tasks import find_task
 from glue_bench.errors import UserError
 from glue_bench.files import ELSEWHERE, results_written_to, whole_file
 from glue_bench.pages.render import json_text
@@ -99,12 +99,12 @@ def _check_label_order(results: Results, tasks: Iterable[str]) -> None:
     the runs made.
     """
     for task in tasks:
-        labels = TASKS[task].labels
+        row = find_task(task)
         for split, difference in results.tasks["differences"][task].items():
             if difference.startswith(OTHER_LABEL_ORDER):
-                official = ", ".join(f"{number} {label}" for number, label in enumerate(labels))
+                official = ", ".join(f"{number} {label}" for number, label in enumerate(row.labels))
                 raise UserError(
-                    f"{TASKS[task].title}: its {split} split has {difference}; the site would read "
+                    f"{row.title}: its {split} split has {difference}; the site would read "
                     f"every prediction by the official ids; number the labels {official}, and run "
                     "the experiment again"
                 )
@@ -148,7 +148,7 @@ def _read_predictions(board: Board, arm: str) -> Predictions:
             continue
         logits = results.logits(cell_id, test=True).get(file.split)
         if logits is None:
-            target = TASKS[file.task].title if is_diagnostic else f"split '{file.split}'"
+            target = find_task(file.task).title if is_diagnostic else f"split '{file.split}'"
             predictions.missing[name] = f"'{cell_id}' has predicted no {target}"
             continue
         try:

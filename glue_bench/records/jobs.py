@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from glue_bench.config import Hyperparameters, PretrainingSettings
-from glue_bench.data.tasks import TRAINABLE
 from glue_bench.records.base import NAME, Digest, Text, Value, Whole, Word
 
 COMPUTES = 1
@@ -111,7 +110,7 @@ class Cell(Work):
     kind: ClassVar = "cells"
     section: ClassVar = "finetuning"
     resumes: ClassVar = False
-    task: Annotated[str, StringConstraints(pattern=f"^({'|'.join(TRAINABLE)})$")]
+    task: Word
     data: Digest
     settings: Hyperparameters
     seed: Whole

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glue_bench.data.tasks import TASKS
+from glue_bench.data.tasks import find_task
 from glue_bench.files import write_atomically
 from glue_bench.records import layout
 from glue_bench.records.arrays import (
@@ -78,7 +78,7 @@ class LabelStore:
         stored = self.read(task, data)
         if not stored[GOLD]:
             return False
-        if TASKS[task].cluster and CLUSTERS not in stored:
+        if find_task(task).cluster and CLUSTERS not in stored:
             return False
         metadata = read_metadata(self.folder / layout.labels_file(task, data))
         return metadata.get(HELD_OUT_SHARE) == _share_text(held_out_share)

@@ -1,10 +1,11 @@
 """What is on disk, as frozen values: what is asked for, what is run, and what comes of it."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_serializer
+from pydantic import Field, field_serializer, model_validator
 
 from glue_bench.config import Experiment
+from glue_bench.data.tasks import KNOWN
 from glue_bench.errors import format_duration
 from glue_bench.records.base import Digest, Lines, Place, Scores, Sealed, Text, Value, Whole, Word
 from glue_bench.records.environment import Environment
@@ -87,6 +88,13 @@ class Plan(Sealed):
     tokens: dict[Word, Whole]
     pretrainings: tuple[Pretraining, ...] = ()
     cells: tuple[Cell, ...]
+
+    @model_validator(mode="after")
+    def _knows_tasks(self) -> Self:
+        for cell in self.cells:
+            if cell.task not in KNOWN or "train" not in KNOWN[cell.task].splits:
+                raise ValueError(f"unknown task {cell.task}")
+        return self
 
     @field_serializer("experiment")
     def _complete(self, experiment: Experiment) -> dict[str, Any]:

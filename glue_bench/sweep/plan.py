@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
 from glue_bench.config.load import Names, listed
-from glue_bench.data.tasks import AX_SPLIT, TASKS
+from glue_bench.config.own_task import OwnTask
+from glue_bench.data.tasks import AX_SPLIT, find_task
 from glue_bench.errors import UserError
 from glue_bench.model.checks import budget, native_budget
 from glue_bench.model.native import SUMMARY, NativeStart
@@ -59,7 +60,8 @@ def _without_places(inputs: Inputs) -> Experiment:
         }
         arms.append(arm.model_copy(update=names))
     public: dict[str, Any] = {
-        "data": inputs.tasks.source.kind,
+        "data": inputs.tasks.kind,
+        "listed_tasks": [_public_task(task) for task in experiment.listed_tasks],
         "plugins": [f"./{PurePath(plugin).name}" for plugin in experiment.plugins],
         "arms": arms,
     }
@@ -73,6 +75,11 @@ def _without_places(inputs: Inputs) -> Experiment:
         }
         public["pretraining"] = pretraining.model_copy(update=text)
     return experiment.model_copy(update=public)
+
+
+def _public_task(task: str | OwnTask) -> str | OwnTask:
+    """A task as others may see it, without the places of its files."""
+    return task if isinstance(task, str) else task.without_places()
 
 
 def _public_name(place: str) -> str:
@@ -247,7 +254,7 @@ def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
     diagnostic = inputs.tasks.diagnostic(task)
     predicts: list[str] = []
     if inputs.experiment.finetuning.predicts_test:
-        predicts += [name for name in TASKS[task].test_splits if name in data.splits]
+        predicts += [name for name in find_task(task).test_splits if name in data.splits]
     if diagnostic:
         predicts.append(AX_SPLIT)
     rows = {}

@@ -17,14 +17,15 @@ def check_inputs(inputs: Inputs) -> None:
     """
     experiment = inputs.experiment
     check_arms(experiment)
-    tasks_of_data = inputs.tasks.source.tasks()
+    in_source = inputs.tasks.in_source
+    tasks_of_data = inputs.tasks.source.tasks() if in_source else []
     add_plugins(experiment.plugins)
     our_arms = [arm for arm in experiment.arms if arm.variant != NATIVE]
     for arm in our_arms:
         check_plugin(arm.variant, arm.options)
-    missing = [task for task in experiment.tasks if task not in tasks_of_data]
+    missing = [task for task in in_source if task not in tasks_of_data]
     if missing:
-        names = ", ".join(task for task in experiment.tasks if task in tasks_of_data)
+        names = ", ".join(task for task in in_source if task in tasks_of_data)
         advice = (
             f"complete it, or name what it has: `tasks: [{names}]` in a file, "
             f"--task {names.replace(' ', '')} without"

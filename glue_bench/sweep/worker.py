@@ -18,6 +18,7 @@ from glue_bench.analysis.held_out import HeldOut
 from glue_bench.analysis.word_order import order_sums
 from glue_bench.config import Experiment, Resources
 from glue_bench.config.machine import AUTO
+from glue_bench.config.own_task import add_own_tasks
 from glue_bench.errors import DiskError, UserError
 from glue_bench.files import GOES_ON, disk_trouble, results_written_to
 from glue_bench.model.checks import check_order
@@ -65,6 +66,7 @@ def make_worker(
     Raises UserError where the machine lacks a file.
     """
     quiet_transformers()
+    add_own_tasks(experiment.own_tasks)
     for path in experiment.plugins:
         load_file(Path(path).expanduser())
     torch.set_num_threads(experiment.resources.cpus)

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from glue_bench.config import HELD_OUT
 from glue_bench.data.metrics import is_collapsed, score_logits
-from glue_bench.data.tasks import AX_SPLIT, TASKS
+from glue_bench.data.tasks import AX_SPLIT, find_task
 from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
@@ -158,7 +158,7 @@ class Attempt:
             for name, logits in predictions.items()
             if name != HELD_OUT and is_collapsed(task, logits)
         ]
-        for name in (*TASKS[task].test_splits, AX_SPLIT):
+        for name in (*find_task(task).test_splits, AX_SPLIT):
             if name in splits:
                 predictions[name] = self.predict(model, name)
         scores = dict(history[-1].scores)
@@ -183,7 +183,7 @@ class Attempt:
 
     def new_model(self) -> Classifier:
         """Build the model that the cell starts from."""
-        labels = TASKS[self.cell.task].labels or ("score",)
+        labels = find_task(self.cell.task).labels or ("score",)
         return cast(Classifier, self.start.classifier(labels, self.cell.seed))
 
     def train(
@@ -248,7 +248,7 @@ class Attempt:
         """
         stored_type = self.cell.settings.predictions or "float32"
         predictions = {}
-        for name in (*TASKS[self.cell.task].validation_splits, HELD_OUT):
+        for name in (*find_task(self.cell.task).validation_splits, HELD_OUT):
             if name in self.tokens.splits:
                 logits = self.predict(model, name)
                 predictions[name] = logits.astype(stored_type).astype(np.float32)

@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from glue_bench.data.tasks import TASKS
+from glue_bench.data.tasks import find_task
 from glue_bench.errors import first_line
 from glue_bench.model.native import NativeStart
 from glue_bench.model.start import Start
@@ -93,7 +93,7 @@ def _compared_logits(
     """
     cell = outcome.record.cell
     compute = outcome.attempt.compute
-    split = TASKS[cell.task].validation_splits[0]
+    split = find_task(cell.task).validation_splits[0]
     lengths = inputs.tokens(cell).splits[split].lengths
     longest_first = np.argsort(-lengths, kind="stable")
     rows = longest_first[:COMPARED_ROWS]  # a batch of them is padded as the first one was

@@ -9,9 +9,10 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import Experiment
 from glue_bench.data.hub import HubSource
+from glue_bench.data.own import read_own
 from glue_bench.data.sources import open_source
 from glue_bench.data.task_data import Source, TaskData, limited
-from glue_bench.data.tasks import AX_SPLIT
+from glue_bench.data.tasks import AX_SPLIT, OWN, find_task
 from glue_bench.errors import DiskError, UserError
 from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
 
@@ -53,9 +54,20 @@ class TaskInputs:
         """The experiment's data source."""
         return open_source(self.experiment.data)
 
+    @property
+    def in_source(self) -> list[str]:
+        """The experiment's tasks that are read from its source, which are those of GLUE."""
+        return [task for task in self.experiment.tasks if find_task(task).origin is None]
+
+    @property
+    def kind(self) -> str:
+        """The kind of the data source, which is not opened if no task is read from it."""
+        return self.source.kind if self.in_source else OWN
+
     def read_data(self, task: str) -> TaskData:
         """Read all splits of a task, and cut them to the experiment's limits."""
-        data = self.source.load(task)
+        row = find_task(task)
+        data = self.source.load(task) if row.origin is None else read_own(row)
         if self.experiment.limit is not None:
             data = limited(data, self.experiment.limit)
         task_limit = self.experiment.finetuning.limit(task)

@@ -166,7 +166,6 @@ IMPOSSIBLE = [
     (Cell, {"id": "../a"}),
     (Cell, {"id": ".a"}),
     (Cell, {"arm": "a/b"}),
-    (Cell, {"task": "rtee"}),
     (Cell, {"data": "d"}),
     (Cell, {"origin": "graftd"}),
     (Cell, {"seed": 2**63}),
