@@ -110,9 +110,14 @@ def analyse(
 
 
 def describe_data(source: str) -> pd.DataFrame:
-    """Describe what a data source holds, in one row per task and official split."""
-    from glue_bench.data.sources import describe, open_source
+    """Describe what a data source or a task file holds, in one row per task and split."""
+    from glue_bench.config.load import load_task
+    from glue_bench.config.own_task import is_task_file
+    from glue_bench.data.own import read_own
+    from glue_bench.data.sources import describe, describe_task, open_source
 
+    if is_task_file(source):
+        return describe_task(read_own(load_task(source)))
     return describe(open_source(source))
 
 

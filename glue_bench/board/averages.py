@@ -101,6 +101,8 @@ def average_of(columns: Sequence[str]) -> Average:
 
 def columns_of_first_benchmark(columns: Sequence[str]) -> list[str]:
     """Return the columns of the benchmark that the first of the known tasks is of."""
+    if not columns:
+        return []
     order = list(scored_columns())
     benchmark = benchmark_of(min(columns, key=order.index))
     return [column for column in columns if benchmark_of(column) == benchmark]

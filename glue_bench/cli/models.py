@@ -14,7 +14,8 @@ KINDS = ("train", "validation", "test")
 
 def data(
     source: Annotated[
-        str | None, Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")
+        str | None,
+        Argument(metavar="SOURCE", help="hub, demo, a folder with GLUE, or a task file (.yaml)."),
     ] = None,
 ) -> None:
     """Show what a data source holds: rows, official rows, label balance, digests.
@@ -28,6 +29,8 @@ def data(
         say("asking the hub ...")
     frame = api.describe_data(source)
     columns = frame.drop(columns=["difference", "status"])
+    if not columns["official_rows"].any():
+        columns = columns.drop(columns=["official_rows", "skipped"])
     columns = columns.rename(columns={"official_rows": "official"})
     texts = columns.replace("", "-")
     headings = [str(heading) for heading in texts.columns]

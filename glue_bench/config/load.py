@@ -15,7 +15,7 @@ from glue_bench.config.experiment import (
     ScratchEncoder,
     plain_options,
 )
-from glue_bench.config.own_task import HubData, OwnTask, is_task_file
+from glue_bench.config.own_task import HubData, OwnTask, add_own_tasks, is_task_file
 from glue_bench.config.plain_yaml import parse_yaml
 from glue_bench.config.recipes import with_recipe
 from glue_bench.config.settings import (
@@ -26,6 +26,7 @@ from glue_bench.config.settings import (
     Section,
     TaskSettings,
 )
+from glue_bench.data.tasks import Task, find_task
 from glue_bench.errors import QUOTED, MistakesError, UserError, quoted, shortened, unknown
 from glue_bench.files import read_file
 
@@ -167,6 +168,16 @@ def read_task(entry: Any, place: str = "task", folder: Path = Path()) -> Any:
         name = entry.get("name", "without a name")
         return _checked_task(entry, f"{place}: task {shortened(str(name), QUOTED)}", folder)
     return entry
+
+
+def load_task(path: str) -> Task:
+    """Read the file of a task, and make the task known to this process.
+
+    Raises UserError as `read_task` does.
+    """
+    described: OwnTask = read_task(path)
+    add_own_tasks([described])
+    return find_task(described.key)
 
 
 def _checked_task(content: Any, place: str, folder: Path) -> OwnTask:

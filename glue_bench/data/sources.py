@@ -10,7 +10,7 @@ from glue_bench.data.demo import DemoSource
 from glue_bench.data.folder import FolderSource, advice_for, listed, listed_names, task_of
 from glue_bench.data.hub import CloneSource, HubSource, SavedSource
 from glue_bench.data.task_data import UNLABELLED, Source, TaskData
-from glue_bench.data.tasks import TASKS, Task, titles
+from glue_bench.data.tasks import OWN, TASKS, Task, titles
 from glue_bench.data.tsv import TsvSource
 from glue_bench.errors import UserError, unknown
 from glue_bench.remote import fetched, is_url
@@ -142,19 +142,28 @@ def describe(source: Source) -> pd.DataFrame:
 
     `status` is the task's: "complete", UNCHECKED (the digest of an official split is not known),
     "partial" (a split is absent or of another size than the official one), "not the official rows"
-    (`difference` says of each split how it differs), "demo", or "missing" (one row, no split).
+    (`difference` says of each split how it differs), "demo", "own" (a user's task, of which no
+    number of rows is official), or "missing" (one row, no split).
     `digest` is the start of the split's digest. Raises what `load` raises.
     """
     present = set(source.tasks())
     rows: list[dict[str, object]] = []
     for name, task in TASKS.items():
         if name in present:
-            data = source.load(name)
-            for split in task.splits:
-                rows.append(_described_split(data, split))
+            rows += _described_splits(source.load(name))
         else:
             rows.append(_described_absence(task))
     return pd.DataFrame(rows, columns=DESCRIPTION)
+
+
+def describe_task(data: TaskData) -> pd.DataFrame:
+    """Describe the rows of one task as `describe` does."""
+    return pd.DataFrame(_described_splits(data), columns=DESCRIPTION)
+
+
+def _described_splits(data: TaskData) -> list[dict[str, object]]:
+    """Return the rows of a task, of which a split may be absent."""
+    return [_described_split(data, split) for split in data.row.splits]
 
 
 def _described_absence(task: Task) -> dict[str, object]:
@@ -213,6 +222,8 @@ def _status(data: TaskData) -> str:
     """Return the `status` of a task that is there; see `describe`."""
     if data.source == "demo":
         return "demo"
+    if data.row.benchmark == OWN:
+        return OWN
     if data.differences:
         return "not the official rows"
     if data.partial:

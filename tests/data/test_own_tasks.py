@@ -8,9 +8,11 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.folder import call_verb
 
 from glue_bench.config.load import read_task
 from glue_bench.data.own import read_own
+from glue_bench.data.sources import describe_task
 from glue_bench.data.task_data import TaskData, cluster_numbers, known_labels, limited
 from glue_bench.data.tasks import add_task
 from glue_bench.errors import UserError
@@ -287,3 +289,18 @@ def test_labels_of_scores_are_floats(read, tmp_path):
     (tmp_path / "dev.csv").write_text("text,label\na,1\nb,2\n")
     data = read("text,label\na,1\nb,2\n", labels="regression")
     assert data.splits["train"]["label"].dtype == np.float64
+
+
+def test_a_description_counts_rows_and_labels(read):
+    frame = describe_task(read())
+    assert frame["split"].tolist() == ["train", "validation"]
+    assert frame["labels"].tolist() == ["no 50% / yes 50%"] * 2
+    assert set(frame["status"]) == {"own"}
+
+
+def test_the_verb_describes_a_task_file(tmp_path, read):
+    read()
+    files = "{train: train.csv, validation: dev.csv}"
+    text = f"name: Mine\nfiles: {files}\ntexts: text\nlabels: ['no', 'yes']\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    assert "no 50% / yes 50%" in call_verb("data", tmp_path / "mine.yaml")

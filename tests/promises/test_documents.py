@@ -20,7 +20,9 @@ import glue_bench
 from glue_bench.analysis.analyse import MEASURES
 from glue_bench.cli import app
 from glue_bench.config import load_experiment
+from glue_bench.config.load import load_task, read_task
 from glue_bench.config.plain_yaml import parse_yaml
+from glue_bench.data.own import read_own
 from glue_bench.testing import CLAUSES
 
 ROOT = Path(__file__).parents[2]
@@ -67,9 +69,22 @@ def commands_of(text: str) -> list[list[str]]:
     return [words for words in commands if words]
 
 
-def test_every_block_of_yaml_is_an_experiment():
+def test_every_block_of_yaml_is_an_experiment_or_a_task():
     for text in blocks("yaml"):
-        load_experiment(parse_yaml(text, "page"))
+        content = parse_yaml(text, "page")
+        read = read_task if "texts" in content else load_experiment
+        read(content)
+
+
+def test_the_task_of_the_how_to_reads_the_rows_beside_it(tmp_path):
+    text = page("how-to/use-your-checkpoint-and-data")
+    (rows,) = blocks("csv", text)
+    for name in ("train.csv", "dev.csv"):
+        (tmp_path / name).write_text(rows)
+    (tmp_path / "reviews.yaml").write_text(blocks("yaml", text)[0])
+    data = read_own(load_task(str(tmp_path / "reviews.yaml")))
+    assert data.splits["train"]["label"].tolist() == [0, 1]
+    assert data.splits["train"]["text_a"][0] == "The plot is dull, the end too."
 
 
 @pytest.mark.parametrize("name", PAGES)
