@@ -41,10 +41,8 @@ class FixedSteps:
     - `inputs` and `graphs`: by the shape of a batch's ids.
     """
 
-    # Of this process: after a capture that failed none is tried again. All graphs share the memory
-    # of what a step computes, because one runs at a time.
+    # Of this process: after a capture that failed none is tried again.
     is_capturable: ClassVar[bool] = True
-    pool: ClassVar[Any] = None
 
     model: Any
     optimizer: torch.optim.Optimizer
@@ -116,7 +114,9 @@ class FixedSteps:
                 for _ in range(REHEARSALS):
                     self._launch(shape)
             torch.cuda.current_stream().wait_stream(stream)
-            with torch.cuda.graph(graph, pool=FixedSteps.pool):
+            # Graphs share the memory of what a step computes, because one runs at a time.
+            pool = next((other.pool() for other, _ in self.graphs.values()), None)
+            with torch.cuda.graph(graph, pool=pool):
                 loss = self._launch(shape)
         except Exception as error:  # any operation may refuse to be captured
             FixedSteps.is_capturable = False
@@ -128,7 +128,6 @@ class FixedSteps:
             )
             return
         self.graphs[shape] = (graph, loss)
-        FixedSteps.pool = graph.pool()
 
 
 SHARED: dict[str, FixedSteps] = {}

@@ -162,4 +162,4 @@ def padded_length(longest: int, start: Start, compute: Compute, max_length: int)
     """
     if start.reads_padding:
         return max_length
-    return min(compute.round_up_size(longest), max_length)
+    return min(compute.round_up_length(longest), max_length)

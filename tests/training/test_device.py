@@ -123,5 +123,5 @@ def test_an_unknown_way_to_launch_is_refused():
 
 def test_the_lengths_of_graphs_are_few():
     compute = Compute(CPU, True, 1, graph=True)
-    sizes = {compute.round_up_size(length) for length in range(1, 129)}
+    sizes = {compute.round_up_length(length) for length in range(1, 129)}
     assert sizes == {16, 32, 48, 64, 96, 128}
