@@ -225,3 +225,16 @@ def test_on_a_gpu_a_continued_run_equals_an_uninterrupted_one(tmp_path, monkeypa
     tiny.stop_at(12, compute)
     assert tiny.finish(compute).record.weights == whole.record.weights
     assert FixedSteps.is_capturable
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_a_run_without_graphs_continues_with_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
+    compute = replace(FIXED, device=torch.device("cuda"))
+    whole = Tiny.of(tmp_path / "whole", scratch=STILL).finish(compute)
+    tiny = Tiny.of(tmp_path / "continued", scratch=STILL)
+    tiny.stop_at(12, replace(compute, graph=False))
+    loss = tiny.finish(compute).record.validation_loss
+    assert loss == pytest.approx(whole.record.validation_loss, rel=1e-4)
+    assert FixedSteps.is_capturable
