@@ -112,8 +112,8 @@ class BlockTerms(NamedTuple):
 
     Softmax is taken of the `logits`, which are the sum of the `terms`, some or all of FOUR.
     word_word is the scaled product of queries and keys; the others are what a variant adds: of
-    queries and positions, of positions and keys, and of positions alone. `entangled`: queries and
-    keys are rotated by their positions, so that word_word is not of words alone.
+    queries and positions, of positions and keys, and of positions alone. `entangled`: positions
+    rotate queries and keys, or are added to them, so that word_word is not of words alone.
     """
 
     logits: Float[Tensor, "b h l l"]
@@ -127,12 +127,14 @@ def watching(model: EncoderModel, look: Callable[[int, BlockTerms], None]) -> It
 
     def watch(number: int, attention: Attention, inputs: tuple[Any, ...]) -> None:
         hidden, changes = inputs[:2]
-        queries, keys = (part.transpose(1, 2) for part in attention.project(hidden)[:2])
+        projected = attention.project(hidden, infused=changes.infused)
+        queries, keys = (part.transpose(1, 2) for part in projected[:2])
         rotated_queries, rotated_keys = queries, keys
         if changes.rotate:
             rotated_queries, rotated_keys = changes.rotate(queries, keys)
         is_rotated = not (torch.equal(rotated_queries, queries) and torch.equal(rotated_keys, keys))
-        entangled = is_rotated and bool(rotated_queries.any())
+        turns = is_rotated and bool(rotated_queries.any())
+        entangled = turns or changes.infused is not None
         terms: Terms = {"word_word": rotated_queries @ rotated_keys.mT * attention.scale}
         bias = changes.bias
         if changes.scores:

@@ -56,7 +56,8 @@ from glue_bench.analysis.chance import (
 from glue_bench.analysis.hooks import float64, moving
 from glue_bench.analysis.subject import Subject
 from glue_bench.model.encoder import Block
-from glue_bench.model.variants.untied import DietAbs, FourTerm, Untied, UntiedTieCls
+from glue_bench.model.variants.diet import DietAbs
+from glue_bench.model.variants.untied import ConcatHeads, FourTerm, Untied, UntiedTieCls
 
 RANDOM_TABLES = 10
 FOLDS = 5
@@ -221,16 +222,19 @@ def positions_of(subject: Subject) -> PositionTables:
         projected = F.linear(centred, block.attention.qkv.weight[: 2 * width])
         return PositionTables(table.positions, projected)
     length = len(table.positions)
-    if isinstance(variant, Untied) and hasattr(variant, "position_norm"):
+    if isinstance(variant, Untied | FourTerm | ConcatHeads) and variant.uses_position:
         # The rows before the first one are the constants of the reset of [CLS].
         first = 1 if isinstance(variant, UntiedTieCls | FourTerm) else 2
-        rows = variant.position_norm(variant.positions.weight[first : length + 1])
+        chosen_rows = slice(first, length + 1)
+        if isinstance(variant, ConcatHeads):
+            chosen_rows = slice(length)
+        rows = variant.position_norm(variant.positions.weight[chosen_rows])
         if isinstance(variant, FourTerm) and "position-position" not in variant.terms:
             return PositionTables(rows)
+        projections = (variant.position_query, variant.position_key)
         # If each block has its own projections, these are the ones of the first block.
-        queries = variant.position_query(rows)[:, :width]
-        keys = variant.position_key(rows)[:, :width]
-        return PositionTables(rows, torch.cat([queries, keys], dim=1))
+        parts = [linear(rows)[:, :width] for linear in projections if linear is not None]
+        return PositionTables(rows, torch.cat(parts, dim=1))
     if isinstance(variant, DietAbs):
         parts = []
         for tables in (variant.queries, variant.keys):

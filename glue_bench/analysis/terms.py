@@ -215,11 +215,11 @@ def terms_of(scores: BlockTerms) -> Terms:
     """Return the terms that a variant has, centred.
 
     A score that is the same for all keys of a token is no term. Raises LeftOut if there is no term
-    but words, or if positions turn queries and keys.
+    but words, or if positions enter queries and keys.
     """
     if scores.entangled:
         raise LeftOut(
-            "its positions turn queries and keys, so that no term is of words or of positions alone"
+            "its positions enter queries and keys, so that no term is of words or positions alone"
         )
     terms: Terms = {}
     for name, term in scores.terms.items():

@@ -83,6 +83,8 @@ def wrong_shape(output: Any, expected: tuple[int, int, int], variant: Variant) -
     head_shape = (batch, HEADS, length, variant.dims.head_size)
     score_shape = (batch, HEADS, length, length)
     parts = [Part("hidden has", output.hidden, expected)]
+    if output.infused is not None:
+        parts.append(Part("infused has", output.infused, expected, may_be_shared=True))
     for bias in biases:
         if bias is not None:
             parts.append(Part("bias has", bias, score_shape, may_be_shared=True))
@@ -334,11 +336,15 @@ def start(config: EncoderConfig) -> str | None:
 
 
 def _tensors_of(output: EncoderInput) -> list[Tensor]:
-    """Return the hidden states and the biases that a variant gives."""
-    return [output.hidden, *(bias for bias in output.biases() if bias is not None)]
+    """Return the hidden states, what is infused, and the biases that a variant gives."""
+    tensors = [output.hidden, output.infused, *output.biases()]
+    return [tensor for tensor in tensors if tensor is not None]
 
 
 def _of_cls(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return what of hidden states and biases is of [CLS]."""
-    hidden, *biases = tensors
-    return [hidden[:, 0], *(bias[:, :, 0, 0] for bias in biases)]
+    """Return what of hidden states (b, l, d) and biases (b, h, l, l) is of [CLS]."""
+    parts: list[Tensor] = []
+    for tensor in tensors:
+        is_bias = tensor.ndim == 4
+        parts.append(tensor[:, :, 0, 0] if is_bias else tensor[:, 0])
+    return parts

@@ -40,6 +40,7 @@ class BlockScores(NamedTuple):
     rotate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None
     scores: Callable[[Tensor, Tensor], Tensor] | None
     all_queries: bool
+    infused: Float[Tensor, "#b l d"] | None = None
 
 
 def attend(
@@ -93,7 +94,8 @@ class Attention(nn.Module):
         rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
         """Return the output of the first `rows` queries, or of all."""
-        query, key, value = self.project(hidden, None if changes.all_queries else rows)
+        needed = None if changes.all_queries else rows
+        query, key, value = self.project(hidden, needed, changes.infused)
         bias = changes.bias
         if changes.scores or changes.rotate:
             # Variants take heads before length.
@@ -115,19 +117,36 @@ class Attention(nn.Module):
         return self.out(mixed.flatten(2))
 
     def project(
-        self, hidden: Float[Tensor, "b l d"], rows: int | None = None
+        self,
+        hidden: Float[Tensor, "b l d"],
+        rows: int | None = None,
+        infused: Float[Tensor, "#b l d"] | None = None,
     ) -> tuple[Float[Tensor, "b q h k"], Float[Tensor, "b l h k"], Float[Tensor, "b l h k"]]:
-        """Return queries of the first `rows` positions or of all, keys and values of all."""
+        """Project hidden states.
+
+        Args:
+            hidden: What enters attention.
+            rows: How many queries are needed; by default all.
+            infused: What is added to `hidden` for queries and keys, and not for values.
+
+        Returns:
+            Queries of the first `rows` positions or of all, keys and values of all.
+        """
         sizes = {"h": self.num_heads, "k": self.head_size}
         split = partial(rearrange, pattern="b l (n h k) -> n b l h k", **sizes)
+        width = hidden.shape[-1]
         if rows is None:
             query, key, value = split(self.qkv(hidden))
-            return query, key, value
-        width = hidden.shape[-1]
-        query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
-        query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
-        (query,) = split(F.linear(hidden[:, :rows], query_weight, query_bias))
-        key, value = split(F.linear(hidden, key_value_weight, key_value_bias))
+        else:
+            query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
+            query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
+            (query,) = split(F.linear(hidden[:, :rows], query_weight, query_bias))
+            key, value = split(F.linear(hidden, key_value_weight, key_value_bias))
+        if infused is not None:
+            # (x + p) W = x W + p W, and p is the same for all sequences.
+            added_query, added_key = split(F.linear(infused, self.qkv.weight[: 2 * width]))
+            query = query + added_query[:, :rows]
+            key = key + added_key
         return query, key, value
 
 
@@ -317,12 +336,14 @@ class EncoderModel(EncoderPreTrainedModel):
         # the residual stream of this arm alone in it, as LayerNorm keeps what it is given on a CPU.
         kind = self.pooler.dense.weight.dtype
         hidden = self.dropout(self.norm(inputs.hidden.to(kind)))
+        infused = None if inputs.infused is None else self.norm(inputs.infused.to(kind))
         if self.project is not None:
             hidden = self.project(hidden).to(kind)
+            infused = None if infused is None else self.project(infused).to(kind)
         states = [hidden]
         mask = None if attention_mask is None else attention_mask.bool()
         last_block = len(self.blocks) - 1
-        changes = self._block_scores(inputs, segments)
+        changes = self._block_scores(inputs, segments, infused)
         for index, (block, block_changes) in enumerate(zip(self.blocks, changes, strict=True)):
             rows = last_rows if index == last_block else None
             states.append(block(states[-1], block_changes, mask, rows))
@@ -344,7 +365,9 @@ class EncoderModel(EncoderPreTrainedModel):
             fault = f"sequences of {length} tokens"
             raise ValueError(f"{fault}, but the encoder has {positions} positions")
 
-    def _block_scores(self, inputs: EncoderInput, segments: Tensor) -> list[BlockScores]:
+    def _block_scores(
+        self, inputs: EncoderInput, segments: Tensor, infused: Float[Tensor, "#b l d"] | None
+    ) -> list[BlockScores]:
         """Return what the variant, and segments in the scores, change in each block."""
         biases = inputs.biases()
         if self.segment_scores is not None:
@@ -360,5 +383,5 @@ class EncoderModel(EncoderPreTrainedModel):
             rotate = partial(inputs.rotate, index) if inputs.rotate else None
             scores = partial(inputs.scores, index) if inputs.scores else None
             all_queries = one_per_block or rotates or adds_scores
-            changes.append(BlockScores(bias, rotate, scores, all_queries))
+            changes.append(BlockScores(bias, rotate, scores, all_queries, infused))
         return changes

@@ -172,12 +172,20 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         for count in range(1, len(TERMS))
         for terms in combinations(TERMS, count)
     ],
-    "untied": [{"share": False}, {"segments": "scores"}],
+    "position-infused": [{"add_positions": True}],
+    "concat-heads": [{"position_size": 0}, {"position_size": 4}],
+    "untied": [
+        {"share": False},
+        {"segments": "scores"},
+        {"blocks": [2]},
+        {"share": False, "blocks": [2], "add_positions": True},
+    ],
     "untied-tie-cls": [{"share": False}],
     "untied-relative": [{"share": False}, {"segments": "scores"}, {"segments": "none"}],
     "diet-abs": [{"rank": 2}, {"rank": 2, "share": False}],
     "diet-rel": [{"share": True}],
     "shaw": [{"max_distance": 3}],
+    "rotary": [{"fraction": 0.0}, {"fraction": 0.5, "base": 100.0, "blocks": [2]}],
     "disentangled": [{"terms": ["content-position"]}, {"terms": ["position-content"]}],
 }
 ARMS = [(variant, options) for variant in VARIANTS for options in ({}, *OPTIONS.get(variant, []))]

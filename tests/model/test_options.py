@@ -62,6 +62,8 @@ def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name, option):
     kinds = {bool: (bool,), int: (int,), float: (int, float), str: (str,), list: (list,)}[
         type(default)
     ]
+    if option == "blocks":  # a word, or numbers of blocks
+        kinds = (*kinds, list)
     for value in WRONG:
         try:
             canonical = canonical_options(name, {option: value})

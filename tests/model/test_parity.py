@@ -237,9 +237,9 @@ def test_every_subset_of_terms_is_its_equation(kept):
     for part in (given.bias, extra):
         scores = scores if part is None else scores + part
     rows = variant.position_norm(variant.positions.weight[1 : LENGTH + 1])
+    projections = (variant.position_query, variant.position_key)
     p_query, p_key = (
-        getattr(variant, f"position_{side}", torch.zeros_like)(rows).view(LENGTH, heads, size)
-        for side in ("query", "key")
+        (project or torch.zeros_like)(rows).view(LENGTH, heads, size) for project in projections
     )
     for i, j, h in [(0, 0, 0), (1, 4, 1), (5, 2, 0)]:
         queries = {"word": query[0, h, i], "position": p_query[i, h]}

@@ -114,7 +114,17 @@ START, LENGTH = 5, 11
 # The tables of absolute positions, and their rows that stay: that of [CLS], and in TUPE's p_theta1 before it.
 TABLES = {
     **dict.fromkeys(
-        ("add", "add-relative", "multiply", "gate", "concat", "concat-split"), (["positions"], 1)
+        (
+            "add",
+            "add-relative",
+            "multiply",
+            "gate",
+            "concat",
+            "concat-split",
+            "concat-heads",
+            "position-infused",
+        ),
+        (["positions"], 1),
     ),
     **dict.fromkeys(
         ("untied", "untied-tie-cls", "untied-relative", "four-term"), (["positions"], 2)

@@ -1,12 +1,27 @@
 """VARIANTS: every way of combining embeddings, by name. Plugins add theirs when they are loaded."""
 
-from glue_bench.model.variants.additive import Add, AddSinusoidal, Gate, Multiply, NoPosition
+from glue_bench.model.variants.additive import (
+    Add,
+    AddSinusoidal,
+    Gate,
+    Infused,
+    Multiply,
+    NoPosition,
+)
 from glue_bench.model.variants.base import Variant
 from glue_bench.model.variants.concatenated import Concat, ConcatSplit
-from glue_bench.model.variants.relative import AddRelative, Alibi, Disentangled, Rotary, Shaw
+from glue_bench.model.variants.diet import DietAbs, DietRel
+from glue_bench.model.variants.relative import (
+    AddRelative,
+    Alibi,
+    Disentangled,
+    Relative,
+    RelativeKeyQuery,
+    Shaw,
+)
+from glue_bench.model.variants.rotary import Rotary
 from glue_bench.model.variants.untied import (
-    DietAbs,
-    DietRel,
+    ConcatHeads,
     FourTerm,
     Untied,
     UntiedRelative,
@@ -22,13 +37,17 @@ VARIANTS: dict[str, type[Variant]] = {
     "gate": Gate,
     "concat": Concat,
     "concat-split": ConcatSplit,
+    "concat-heads": ConcatHeads,
+    "position-infused": Infused,
     "four-term": FourTerm,
     "untied": Untied,
     "untied-tie-cls": UntiedTieCls,
     "untied-relative": UntiedRelative,
     "diet-abs": DietAbs,
     "diet-rel": DietRel,
+    "relative": Relative,
     "shaw": Shaw,
+    "relative-key-query": RelativeKeyQuery,
     "alibi": Alibi,
     "rotary": Rotary,
     "disentangled": Disentangled,

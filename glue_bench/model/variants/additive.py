@@ -6,7 +6,7 @@ Shapes: b batch, l length, d width of the tables.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -106,6 +106,47 @@ class Add(Variant):
             return Grafted(exact=True)
         mean_deviation = base.positions.std(dim=1).mean()
         self.position_norm.weight.fill_(mean_deviation)
+        return Grafted(exact=False)
+
+
+class Infused(Add):
+    """Positions in the queries and keys of every block (Press, Smith & Lewis 2021):
+
+        q_i = (x_i + p_i) W^Q, k_i = (x_i + p_i) W^K, v_i = x_i W^V
+
+    Position-infused attention of Shortformer. There p is sinusoidal and the model a decoder; here p
+    is BERT's learned table, and passes through the encoder's input LayerNorm (and projection), as
+    the sum does, so that it is as large as what enters the first block. It adds no parameters.
+
+    What enters the first block is w_i + s_i. With `add_positions` it is w_i + p_i + s_i: the arm is
+    `add` with positions added to queries and keys again, which is of no paper. Without the
+    LayerNorm and with a table of zeros both are `none`.
+    """
+
+    summary = "position added to what makes queries and keys in every block, not values"
+    source = "Press, Smith & Lewis 2021"
+
+    def __init__(self, dims: Dimensions, *, add_positions: bool = False) -> None:
+        super().__init__(dims)
+        self.add_positions = add_positions
+
+    @classmethod
+    def described(cls, options: Mapping[str, Any], origin: str) -> str:  # noqa: ARG003
+        """Say whether positions are also added at the input."""
+        added = "; positions are also added at the input" if options.get("add_positions") else ""
+        return f"{cls.summary}{added}"
+
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
+        hidden = self.words_and_segments(token_ids, segment_ids)
+        positions = self.position_rows(token_ids.shape[1])
+        if self.add_positions:
+            hidden = hidden + positions
+        return EncoderInput(hidden, infused=positions[None])
+
+    def graft(self, base: Additive) -> Grafted:
+        super().graft(base)
         return Grafted(exact=False)
 
 
@@ -224,15 +265,24 @@ def check_pairs(size: int, owner: str) -> None:
 
 
 def angles(
-    length: int, width: int, like: Tensor
+    length: int, width: int, like: Tensor, base: float = 10_000
 ) -> tuple[Float[Tensor, "l w2"], Float[Tensor, "l w2"]]:
-    """Return sine and cosine of position * 10000^(-2m / width), m below width / 2.
+    """Compute the angles of sinusoids and rotations.
 
-    They are no buffer: loading would lose it. Their device and type are those of `like`.
+    They are no buffer: loading would lose it.
+
+    Args:
+        length: The number of positions.
+        width: The number of dimensions, which come in pairs.
+        like: A tensor of the device and the type that the result has.
+        base: The base of the frequencies.
+
+    Returns:
+        Sine and cosine of position * base^(-2m / width), m below width / 2.
     """
     arange = partial(torch.arange, device=like.device, dtype=torch.float32)
     places = arange(length)
-    rates = 10_000 ** (-arange(0, width, 2) / width)
+    rates = base ** (-arange(0, width, 2) / width)
     turns = places[:, None] * rates
     return turns.sin().to(like.dtype), turns.cos().to(like.dtype)
 

@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import AfterValidator
+from pydantic import AfterValidator, PositiveInt
 from torch import Tensor, nn
 
 
@@ -43,17 +43,20 @@ class EncoderInput:
     Attributes:
         hidden: the sum before LayerNorm and dropout.
         bias: added to the scaled scores: one tensor for all blocks, or a sequence with one tensor
-            per block.
+            per block, None where a block has none.
         rotate: (block, queries, keys) -> (queries, keys), each (b, h, l, k): what the product is
             taken of instead.
         scores: (block, queries, keys) -> extra scores (#b, h, l, l), already scaled; the queries
             and keys are those before `rotate`.
+        infused: added to what makes the queries and keys of every block, and not its values, after
+            the encoder's input LayerNorm and projection.
     """
 
     hidden: Float[Tensor, "b l d"]
-    bias: Float[Tensor, "#b h l l"] | Sequence[Float[Tensor, "#b h l l"]] | None = None
+    bias: Float[Tensor, "#b h l l"] | Sequence[Float[Tensor, "#b h l l"] | None] | None = None
     rotate: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
     scores: Callable[[int, Tensor, Tensor], Tensor] | None = None
+    infused: Float[Tensor, "#b l d"] | None = None
 
     def biases(self) -> list[Tensor | None]:
         """Return one bias for all blocks (a list of one), or one for each."""
@@ -113,7 +116,7 @@ class Variant(nn.Module, ABC):
     """
 
     name: str
-    score_terms: int = 1
+    score_terms: float = 1
     uses_position: bool = True
     position_tables: Mapping[str, int] | None = None
     summary: str
@@ -188,6 +191,39 @@ class Variant(nn.Module, ABC):
         if self.segments is None:
             return words
         return words + self.segments(segment_ids)
+
+
+def _in_order(blocks: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers of blocks in their order, each once."""
+    if not blocks:
+        raise ValueError("give one or more numbers of blocks")
+    return tuple(sorted(set(blocks)))
+
+
+Blocks = Literal["all"] | Annotated[Sequence[PositiveInt], AfterValidator(_in_order)]
+"""The type of an option that chooses blocks: `all`, or a list of their numbers, from 1."""
+
+
+def chosen_blocks(blocks: Blocks, num_blocks: int) -> list[int]:
+    """Return the indices, from 0, of the blocks that an option chooses.
+
+    Raises ValueError for a block that the encoder does not have.
+    """
+    if blocks == "all":
+        return list(range(num_blocks))
+    last = max(blocks)
+    if last > num_blocks:
+        raise ValueError(f"the encoder has {num_blocks} blocks, so there is no block {last}")
+    return [number - 1 for number in blocks]
+
+
+def in_blocks(options: Mapping[str, Any]) -> str:
+    """Say in which blocks an arm's positions enter; empty where it is all of them."""
+    blocks = options.get("blocks", "all")
+    if blocks == "all":
+        return ""
+    numbers = ", ".join(map(str, blocks))
+    return f" (only in block {numbers})" if len(blocks) == 1 else f" (only in blocks {numbers})"
 
 
 def some_of(*names: str) -> AfterValidator:

@@ -1,4 +1,4 @@
-"""Distances in the scores: a bias for each, keys and queries of their own, or a rotation.
+"""Distances in the scores: a bias for each, or keys and queries of their own.
 
 Shapes: b batch, l length, d width of the tables, h heads, k head size, r rows of a table.
 """
@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from glue_bench.model.variants.additive import Add, angles, check_pairs
+from glue_bench.model.variants.additive import Add
 from glue_bench.model.variants.base import (
     Additive,
     Dimensions,
@@ -54,6 +54,33 @@ class RelativeBias(nn.Module):
         in_half = torch.where(distance < exact, distance, logarithmic)
         buckets = (offset > 0) * half + in_half
         return rearrange(self.table(buckets), "i j h -> 1 h i j")
+
+
+class Relative(Variant):
+    """T5's bias alone (Raffel et al. 2020, section 2.1): no position enters anywhere else.
+
+    All blocks share the bias, as in T5. T5 also leaves out the scale 1 / sqrt(k) and has another
+    LayerNorm; here the blocks are those of all arms. With a bias of zero, where a graft starts, it
+    is `none`, exactly.
+    """
+
+    summary = "T5's bucketed bias on the scores alone, no position table"
+    source = "Raffel et al. 2020"
+    position_tables: Mapping[str, int] | None = {}
+
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        self.relative = RelativeBias(dims.num_heads)
+
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
+        hidden = self.words_and_segments(token_ids, segment_ids)
+        return EncoderInput(hidden, self.relative(token_ids.shape[1]))
+
+    def graft(self, base: Additive) -> Grafted:
+        nn.init.zeros_(self.relative.table.weight)
+        return super().graft(base)
 
 
 class AddRelative(Add):
@@ -115,36 +142,6 @@ class Alibi(Variant):
         return slopes
 
 
-class Rotary(Variant):
-    """q_i and k_j rotated by their positions, so that q_i k_j depends on j - i alone.
-
-    RoFormer, Su et al. 2021. Pairs (x, y) of neighbours in each head become
-    (x cos - y sin, y cos + x sin) of position * 10000^(-2m/k).
-    """
-
-    summary = "queries and keys rotated by position (RoPE)"
-    source = "Su et al. 2021"
-    position_tables: Mapping[str, int] | None = {}
-
-    def __init__(self, dims: Dimensions) -> None:
-        super().__init__(dims)
-        check_pairs(dims.head_size, "a head")
-
-    def forward(
-        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
-    ) -> EncoderInput:
-        hidden = self.words_and_segments(token_ids, segment_ids)
-        sine, cosine = angles(token_ids.shape[1], self.dims.head_size, hidden)
-
-        def rotated(heads: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
-            x = heads[..., ::2]
-            y = heads[..., 1::2]
-            pairs = [x * cosine - y * sine, y * cosine + x * sine]
-            return torch.stack(pairs, dim=-1).flatten(-2)
-
-        return EncoderInput(hidden, rotate=lambda _, query, key: (rotated(query), rotated(key)))
-
-
 class Shaw(Variant):
     """a_ij = (x_i W^Q)(x_j W^K + a_(j - i))^T / sqrt(k).
 
@@ -177,6 +174,49 @@ class Shaw(Variant):
         def relative_scores(block: int, query: Tensor, _: Tensor) -> Tensor:
             table = self.relative_keys[block].get_parameter("weight")
             return by_distance(query * self.score_scale, table, rows)
+
+        return EncoderInput(hidden, scores=relative_scores)
+
+
+class RelativeKeyQuery(Variant):
+    """Method 4 of Huang et al. 2020:
+
+        a_ij = (q_i . k_j + q_i . e_(j - i) + e_(j - i) . k_j) / sqrt(k)
+
+    Each block has its own table e, shared by its heads and not clipped: 2n - 1 rows for n
+    positions. The scale is that of the paper and of transformers 4, although there are three terms.
+    Row j - i + n - 1 here is row i - j + n - 1 of transformers' `distance_embedding`; a BERT
+    checkpoint with `position_embedding_type: relative_key_query` is read as this variant, and one
+    with `relative_key` as `shaw` with `max_distance` n - 1. With a table of zeros it is `none`.
+    """
+
+    summary = "a learned vector for each distance meets queries and keys, in each block (method 4)"
+    source = "Huang et al. 2020"
+    position_tables: Mapping[str, int] | None = {}
+
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        rows = 2 * dims.max_positions - 1
+        self.distances = nn.ModuleList(
+            nn.Embedding(rows, dims.head_size) for _ in range(dims.num_blocks)
+        )
+
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
+        hidden = self.words_and_segments(token_ids, segment_ids)
+        length = token_ids.shape[1]
+        middle = self.dims.max_positions - 1
+        # Only the 2l - 1 distances that occur are multiplied.
+        rows = offsets(length, hidden) + length - 1
+
+        def relative_scores(block: int, query: Tensor, key: Tensor) -> Tensor:
+            weight = self.distances[block].get_parameter("weight")
+            table = weight[middle - length + 1 : middle + length]
+            of_query = by_distance(query * self.score_scale, table, rows)
+            # Gathered with a row a key and a column a query.
+            of_key = by_distance(key * self.score_scale, table, rows.mT).mT
+            return of_query + of_key
 
         return EncoderInput(hidden, scores=relative_scores)
 

@@ -1,32 +1,59 @@
-"""Positions untied from words, in the scores alone.
-
-They have projections of their own (TUPE), or are a learned bias (DIET).
+"""Positions untied from words, in the scores alone, with projections of their own (TUPE).
 
 Shapes: l length, n = l + 1 rows of the table, h heads, k head size, u sets of projections.
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from einops import rearrange
 from jaxtyping import Float, Int
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt
 from torch import Tensor, nn
 
 from glue_bench.model.variants.base import (
     Additive,
+    Blocks,
     Dimensions,
     EncoderInput,
     Grafted,
     Variant,
+    chosen_blocks,
+    in_blocks,
     some_of,
 )
-from glue_bench.model.variants.relative import BUCKETS, RelativeBias, offsets
+from glue_bench.model.variants.relative import BUCKETS, RelativeBias
 
 TERMS = ("word-word", "word-position", "position-word", "position-position")
+
+
+class PositionModules(NamedTuple):
+    """What TUPE computes the scores of positions with.
+
+    Attributes:
+        table: The p_i.
+        norm: The LayerNorm that is applied to them (appendix B).
+        query: U^Q.
+        key: U^K.
+    """
+
+    table: nn.Embedding
+    norm: nn.LayerNorm
+    query: nn.Linear
+    key: nn.Linear
+
+    @classmethod
+    def built(cls, dims: Dimensions, rows: int, width: int) -> "PositionModules":
+        """Build them with `rows` of the table, and projections to `width` dimensions."""
+        size = dims.embedding_size
+        return cls(
+            nn.Embedding(rows, size),
+            nn.LayerNorm(size, eps=dims.layer_norm_eps),
+            nn.Linear(size, width),
+            nn.Linear(size, width),
+        )
 
 
 class Untied(Variant):
@@ -42,7 +69,11 @@ class Untied(Variant):
 
     The paper shares U^Q and U^K "for efficiency". Without `share` each block has its own, stacked
     block by block in one projection; the table and its LayerNorm stay shared. Shapes: u is 1 with
-    `share`, else the number of blocks.
+    `share`, else the number of blocks that have these scores.
+
+    Two options are of no paper; they take TUPE apart. Only the chosen `blocks` have the scores of
+    positions; all blocks keep the scale 1 / sqrt(2k). With `add_positions` p_i is also added to
+    w_i + s_i at the input, as BERT adds it: row i + 1 of the same table, without its LayerNorm.
     """
 
     score_terms = 2
@@ -50,24 +81,48 @@ class Untied(Variant):
     source = "Ke, He & Liu 2021"
     position_tables: Mapping[str, int] | None = {"positions": 2}
 
-    def __init__(self, dims: Dimensions, *, share: bool = True) -> None:
+    def __init__(
+        self,
+        dims: Dimensions,
+        *,
+        share: bool = True,
+        blocks: Blocks = "all",
+        add_positions: bool = False,
+    ) -> None:
         super().__init__(dims)
         self.share = share
-        self.projections = 1 if share else dims.num_blocks
-        width = self.projections * dims.num_heads * dims.head_size
-        self.positions = nn.Embedding(dims.max_positions + 1, dims.embedding_size)
-        self.position_norm = nn.LayerNorm(dims.embedding_size, eps=dims.layer_norm_eps)
-        self.position_query = nn.Linear(dims.embedding_size, width)
-        self.position_key = nn.Linear(dims.embedding_size, width)
+        self.blocks = chosen_blocks(blocks, dims.num_blocks)
+        self.add_positions = add_positions
+        self.sets = 1 if share else len(self.blocks)
+        width = self.sets * dims.num_heads * dims.head_size
+        modules = PositionModules.built(dims, dims.max_positions + 1, width)
+        self.positions = modules.table
+        self.position_norm = modules.norm
+        self.position_query = modules.query
+        self.position_key = modules.key
+
+    @classmethod
+    def described(cls, options: Mapping[str, Any], origin: str) -> str:  # noqa: ARG003
+        """Say which blocks have the scores, and whether positions are also added at the input."""
+        added = "; positions are also added at the input" if options.get("add_positions") else ""
+        return f"{cls.summary}{in_blocks(options)}{added}"
 
     def forward(
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
     ) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
+        length = token_ids.shape[1]
+        if self.add_positions:
+            hidden = hidden + self.positions.weight[1 : length + 1]
         # Split once: an index for each block would allocate the gradient of all of them, (u h l l),
         # each time.
-        biases = self.score_bias(token_ids.shape[1]).split(1)
-        return EncoderInput(hidden, biases[0] if self.share else biases)
+        biases = self.score_bias(length).split(1)
+        if len(self.blocks) == self.dims.num_blocks:
+            return EncoderInput(hidden, biases[0] if self.share else biases)
+        of_blocks: list[Tensor | None] = [None] * self.dims.num_blocks
+        for index, block in enumerate(self.blocks):
+            of_blocks[block] = biases[0 if self.share else index]
+        return EncoderInput(hidden, of_blocks)
 
     def score_bias(self, length: int) -> Float[Tensor, "u h l l"]:
         """Return what positions add to the scaled scores of blocks: reset_theta of equation 9.
@@ -84,43 +139,52 @@ class Untied(Variant):
     def position_scores(self, length: int) -> Float[Tensor, "u h n n"]:
         """Return (p_i U^Q)(p_j U^K)^T / sqrt(2k) over n = l + 1 rows of the table."""
         rows = self.position_norm(self.positions.weight[: length + 1])
-        heads = {"u": self.projections, "h": self.dims.num_heads}
+        heads = {"u": self.sets, "h": self.dims.num_heads}
         query = rearrange(self.position_query(rows), "n (u h k) -> u h n k", **heads)
-        key = rearrange(self.position_key(rows), "n (u h k) -> u h k n", **heads)
-        return (query * self.score_scale) @ key
+        key = rearrange(self.position_key(rows), "n (u h k) -> u h n k", **heads)
+        return (query * self.score_scale) @ key.mT
 
     def graft(self, base: Additive) -> Grafted:
         """Start at the position-position term of the additive encoder's first block (equation 6).
 
-        There p enters as norm * p / std(w + p + s); here LayerNorm makes it p / std(p). The norm's
-        weight makes up for the ratio, and sqrt(score_terms) for the larger divisor of the scores.
-        Every block starts at the same.
-
-        Where the encoder projects its embeddings (ELECTRA-small), its W^Q and W^K take what is
-        projected and do not fit p. U^Q and U^K then stay fresh, and positions start at scores that
-        are not those of the checkpoint.
+        Every block starts at the same: see `start_positions` and `start_projection`.
         """
-        self.positions.weight.copy_(torch.cat([base.positions[:1], base.positions]))
-        # Each word is paired with a position.
-        pairs = torch.arange(len(base.words)) % len(base.positions)
-        total = base.words + base.positions[pairs]
-        if base.segments is not None:
-            total = total + base.segments[0]
-        share = float(base.positions.std(dim=1).mean() / total.std(dim=1).mean())
-        self.position_norm.weight.copy_(base.norm * share)
+        start_positions(base, self.positions, self.position_norm)
         query = base.query * self.score_terms**0.5
-        # `four-term` has only the projections that its terms read.
-        self._start_projection(getattr(self, "position_query", None), query)
-        self._start_projection(getattr(self, "position_key", None), base.key)
+        start_projection(self.position_query, query)
+        start_projection(self.position_key, base.key)
         return super().graft(base)
 
-    def _start_projection(self, projection: nn.Linear | None, weight: Tensor) -> None:
-        """Let a projection of positions start at the first block's, if the widths agree."""
-        if projection is None:
-            return
-        projection.bias.zero_()
-        if weight.shape[1] == projection.in_features:
-            projection.weight.copy_(weight.repeat(self.projections, 1))
+
+def start_positions(base: Additive, table: nn.Embedding, norm: nn.LayerNorm) -> None:
+    """Let a table and its LayerNorm start at an additive encoder's positions.
+
+    There p enters as norm * p / std(w + p + s); here LayerNorm makes it p / std(p). The norm's
+    weight makes up for the ratio.
+    """
+    extra = table.num_embeddings - len(base.positions)  # TUPE's table has one row more
+    first_rows = base.positions[:1].expand(extra, -1)
+    table.weight.copy_(torch.cat([first_rows, base.positions]))
+    # Each word is paired with a position.
+    pairs = torch.arange(len(base.words)) % len(base.positions)
+    total = base.words + base.positions[pairs]
+    if base.segments is not None:
+        total = total + base.segments[0]
+    share = float(base.positions.std(dim=1).mean() / total.std(dim=1).mean())
+    norm.weight.copy_(base.norm * share)
+
+
+def start_projection(projection: nn.Linear, weight: Float[Tensor, "hk d"]) -> None:
+    """Let a projection of positions start at the first block's, if the widths agree.
+
+    Where the encoder projects its embeddings (ELECTRA-small), its W^Q and W^K take what is
+    projected and do not fit p. U^Q and U^K then stay fresh, and positions start at scores that are
+    not those of the checkpoint.
+    """
+    projection.bias.zero_()
+    sets, remainder = divmod(projection.out_features, len(weight))
+    if weight.shape[1] == projection.in_features and not remainder:
+        projection.weight.copy_(weight.repeat(sets, 1))
 
 
 class UntiedTieCls(Untied):
@@ -145,8 +209,15 @@ class UntiedRelative(Untied):
 
     summary = "TUPE-R: TUPE-A, and T5's bucketed bias with [CLS] untied there too"
 
-    def __init__(self, dims: Dimensions, *, share: bool = True) -> None:
-        super().__init__(dims, share=share)
+    def __init__(
+        self,
+        dims: Dimensions,
+        *,
+        share: bool = True,
+        blocks: Blocks = "all",
+        add_positions: bool = False,
+    ) -> None:
+        super().__init__(dims, share=share, blocks=blocks, add_positions=add_positions)
         self.relative = RelativeBias(dims.num_heads, extra=1)
 
     def score_bias(self, length: int) -> Float[Tensor, "u h l l"]:
@@ -177,7 +248,61 @@ def reset(
     return torch.cat([row, rows_below], dim=2)
 
 
-class FourTerm(Untied):
+class ConcatHeads(Variant):
+    """Words and positions side by side inside the queries and keys of every block:
+
+        a_ij = [q_c ; q_p] . [k_c ; k_p] / sqrt(k + r) = (q_c . k_c + q_p . k_p) / sqrt(k + r)
+
+    per head, with q_c = x_i W^Q and k_c = x_j W^K of size k, q_p = LN(p_i) U^Q and k_p = LN(p_j)
+    U^K of size r (`position_size`). Each block has its own U^Q and U^K. Values, and what enters the
+    first block, are of words alone. Kitaev & Klein 2018 concatenate like this in every block; there
+    positions have values and a residual stream, too.
+
+    With r = k it is `untied-tie-cls` without `share`, exactly: TUPE's two terms are the scores of a
+    concatenation with block-diagonal projections. With r = 0 it is `none`. In a graft U^Q and U^K
+    start at W^Q and W^K of the first block if r = k, and stay fresh with another r.
+    """
+
+    summary = "word and position concatenated inside the queries and keys of every block"
+    source = "Kitaev & Klein 2018; Ke, He & Liu 2021"
+
+    def __init__(self, dims: Dimensions, *, position_size: NonNegativeInt = 64) -> None:
+        super().__init__(dims)
+        self.position_size = position_size
+        self.score_terms = 1 + position_size / dims.head_size
+        self.uses_position = position_size > 0
+        self.position_tables = {"positions": 1} if self.uses_position else {}
+        if not self.uses_position:
+            return
+        width = dims.num_blocks * dims.num_heads * position_size
+        modules = PositionModules.built(dims, dims.max_positions, width)
+        self.positions = modules.table
+        self.position_norm = modules.norm
+        self.position_query = modules.query
+        self.position_key = modules.key
+
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
+        hidden = self.words_and_segments(token_ids, segment_ids)
+        if not self.uses_position:
+            return EncoderInput(hidden)
+        rows = self.position_norm(self.positions.weight[: token_ids.shape[1]])
+        heads = {"u": self.dims.num_blocks, "h": self.dims.num_heads}
+        query = rearrange(self.position_query(rows), "l (u h r) -> u h l r", **heads)
+        key = rearrange(self.position_key(rows), "l (u h r) -> u h l r", **heads)
+        return EncoderInput(hidden, ((query * self.score_scale) @ key.mT).split(1))
+
+    def graft(self, base: Additive) -> Grafted:
+        if self.uses_position:
+            start_positions(base, self.positions, self.position_norm)
+        if self.position_size == self.dims.head_size:
+            start_projection(self.position_query, base.query * self.score_terms**0.5)
+            start_projection(self.position_key, base.key)
+        return super().graft(base)
+
+
+class FourTerm(Variant):
     """BERT-A^d of TUPE's table 1, with any subset of its terms T:
 
         a_ij = 1 / sqrt(|T| k) * sum over T of
@@ -194,6 +319,8 @@ class FourTerm(Untied):
         "position-position; positions have their own projections (TUPE's BERT-A-d)"
     )
 
+    source = "Ke, He & Liu 2021"
+
     def __init__(
         self, dims: Dimensions, *, terms: Annotated[Sequence[str], some_of(*TERMS)] = TERMS
     ) -> None:
@@ -201,13 +328,17 @@ class FourTerm(Untied):
         self.terms = frozenset(terms)
         self.score_terms = len(self.terms)
         self.uses_position = self.terms != {"word-word"}
-        if not self.terms & {"position-word", "position-position"}:
-            del self.position_query
-        if not self.terms & {"word-position", "position-position"}:
-            del self.position_key
-        if not self.uses_position:
-            del self.positions, self.position_norm
-            self.position_tables = {}
+        self.position_tables = {"positions": 2} if self.uses_position else {}
+        # All are drawn and some are kept: what is drawn after them is the same for any terms.
+        width = dims.num_heads * dims.head_size
+        modules = PositionModules.built(dims, dims.max_positions + 1, width)
+        if self.uses_position:
+            self.positions = modules.table
+            self.position_norm = modules.norm
+        has_query = self.terms & {"position-word", "position-position"}
+        has_key = self.terms & {"word-position", "position-position"}
+        self.position_query = modules.query if has_query else None
+        self.position_key = modules.key if has_key else None
 
     def forward(
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
@@ -216,14 +347,13 @@ class FourTerm(Untied):
         if not self.uses_position:
             return EncoderInput(hidden)
         rows = self.position_norm(self.positions.weight[1 : token_ids.shape[1] + 1])
+        split = partial(rearrange, pattern="l (h k) -> 1 h l k", h=self.dims.num_heads)
         # By side, the heads of positions that the terms read.
         heads: dict[str, Tensor] = {}
-        for side in ("query", "key"):
-            project = getattr(self, f"position_{side}", None)
-            if project is not None:
-                heads[side] = rearrange(project(rows), "l (h k) -> 1 h l k", h=self.dims.num_heads)
-        if "query" in heads:
-            heads["query"] = heads["query"] * self.score_scale
+        if self.position_query is not None:
+            heads["query"] = split(self.position_query(rows)) * self.score_scale
+        if self.position_key is not None:
+            heads["key"] = split(self.position_key(rows))
 
         def cross_terms(_: int, query: Tensor, key: Tensor) -> Tensor:
             terms: list[Tensor] = []
@@ -242,82 +372,10 @@ class FourTerm(Untied):
         return EncoderInput(hidden, bias, rotate, scores)
 
     def graft(self, base: Additive) -> Grafted:
-        return super().graft(base) if self.uses_position else Variant.graft(self, base)
-
-
-class Diet(Variant):
-    """DIET (Chen et al. 2021): a_ij = (x_i W^Q)(x_j W^K)^T / sqrt(k) + a position bias.
-
-    With `share` all blocks have the same bias.
-    """
-
-    source = "Chen et al. 2021"
-
-    def __init__(self, dims: Dimensions, share: bool) -> None:
-        super().__init__(dims)
-        self.share = share
-        self.num_biases = 1 if share else dims.num_blocks
-
-    @abstractmethod
-    def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
-        """Return what positions add to one block's scores."""
-
-    def forward(
-        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
-    ) -> EncoderInput:
-        hidden = self.words_and_segments(token_ids, segment_ids)
-        length = token_ids.shape[1]
-        biases = [self.position_bias(block, length) for block in range(self.num_biases)]
-        return EncoderInput(hidden, biases[0] if self.share else biases)
-
-
-class DietAbs(Diet):
-    """DIET-ABS (equation 1), per head, with P_Q and P_K of `rank` columns:
-
-        a_ij = (x_i W^Q)(x_j W^K)^T / sqrt(k) + (P_Q P_K^T)_ij
-
-    In the paper the bias is shared, and its rank is 128. The paper's term of segments is the option
-    `segments: scores` (`SegmentScores` of the encoder).
-    """
-
-    summary = "absolute positions as a low-rank bias P_Q P_K^T of each head (DIET-ABS)"
-
-    def __init__(self, dims: Dimensions, *, rank: PositiveInt = 128, share: bool = True) -> None:
-        super().__init__(dims, share)
-        table = partial(nn.Embedding, dims.max_positions, dims.num_heads * rank)
-        self.queries = nn.ModuleList(table() for _ in range(self.num_biases))
-        self.keys = nn.ModuleList(table() for _ in range(self.num_biases))
-        tables: dict[str, int] = {}
-        for block in range(self.num_biases):
-            tables[f"queries.{block}"] = 1
-            tables[f"keys.{block}"] = 1
-        self.position_tables = tables
-
-    def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
-        query = self.queries[block].get_parameter("weight")[:length]
-        key = self.keys[block].get_parameter("weight")[:length]
-        queries = rearrange(query, "l (h r) -> 1 h l r", h=self.dims.num_heads)
-        keys = rearrange(key, "l (h r) -> 1 h r l", h=self.dims.num_heads)
-        return queries @ keys
-
-
-class DietRel(Diet):
-    """DIET-REL (equation 3): R_(i - j) of each head, a scalar per distance, without buckets.
-
-    Each block has its own, unless `share`.
-    """
-
-    summary = "one learned scalar for each head and distance, in each block (DIET-REL)"
-    position_tables: Mapping[str, int] | None = {}
-
-    def __init__(self, dims: Dimensions, *, share: bool = False) -> None:
-        super().__init__(dims, share)
-        rows = 2 * dims.max_positions - 1
-        self.distances = nn.ModuleList(
-            nn.Embedding(rows, dims.num_heads) for _ in range(self.num_biases)
-        )
-
-    def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
-        table = self.distances[block].get_parameter("weight")
-        rows = offsets(length, table) + self.dims.max_positions - 1
-        return rearrange(table[rows], "i j h -> 1 h i j")
+        if self.uses_position:
+            start_positions(base, self.positions, self.position_norm)
+        if self.position_query is not None:
+            start_projection(self.position_query, base.query * self.score_terms**0.5)
+        if self.position_key is not None:
+            start_projection(self.position_key, base.key)
+        return super().graft(base)
