@@ -70,6 +70,8 @@ from glue_bench.model.fresh import fresh
 PARTS = ("word", "position", "rest")
 NINE = tuple(f"{query}_{key}" for query in PARTS for key in PARTS)
 BIAS = "bias"
+ENTANGLED = "its positions enter queries and keys, so that no term is of words or positions alone"
+"""Why the terms of a variant are left out."""
 DRAWS = 10  # rotations of the positions, for the band
 COVARIANCE_DRAWS = 3  # tables with their covariance, for a mean
 Shares = Float[np.ndarray, "n h t"]
@@ -135,9 +137,14 @@ def measure_score_terms(subject: Subject) -> Measured:
     """Measure the shares of terms in each block."""
     errors = []
     shares_of: dict[BlockOfTerms, list[np.ndarray]] = {}
+    reasons: list[LeftOut] = []
 
     def look(block: int, scores: BlockTerms) -> None:
-        terms = terms_of(scores)
+        try:
+            terms = terms_of(scores)
+        except LeftOut as reason:  # positions may enter some blocks only
+            reasons.append(reason)
+            return
         errors.append(sum_error(terms, scores.logits))
         batches = shares_of.setdefault(BlockOfTerms(block, tuple(terms)), [])
         batches.append(float64(shares(terms)))
@@ -145,6 +152,8 @@ def measure_score_terms(subject: Subject) -> Measured:
     with torch.inference_mode(), watching(subject.model, look):
         for batch in subject.tokens.split(BATCH_SEQUENCES):
             subject.model.hidden_states(batch)
+    if not shares_of:
+        raise reasons[-1]
     rows = [row("terms.sum_error", max(errors), layer=1)]
     for key, batches in shares_of.items():
         rows += share_rows(key.block, key.terms, np.concatenate(batches))
@@ -169,7 +178,14 @@ def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
         model: The encoder.
         table: Its input as a sum.
         ids: The tokens, of one segment.
+
+    Raises:
+        LeftOut: positions enter the queries and keys beside the input.
     """
+    zeros = torch.zeros_like(ids[:1])  # a bias is that of any text
+    entering = model.variant(zeros, zeros)
+    if entering.infused is not None:
+        raise LeftOut(ENTANGLED)
     block = cast(Block, model.blocks[0])
     attention = block.attention
     words = table.words[ids]
@@ -189,8 +205,7 @@ def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
     for query_part, query in zip(PARTS, queries, strict=True):
         for key_part, key in zip(PARTS, keys, strict=True):
             terms[f"{query_part}_{key_part}"] = query @ key.mT
-    zeros = torch.zeros_like(ids[:1])  # a bias is that of any text
-    bias = model.variant(zeros, zeros).biases()[0]
+    bias = entering.biases()[0]
     if bias is not None:
         terms[BIAS] = centred(bias)
     return terms
@@ -218,9 +233,7 @@ def terms_of(scores: BlockTerms) -> Terms:
     but words, or if positions enter queries and keys.
     """
     if scores.entangled:
-        raise LeftOut(
-            "its positions enter queries and keys, so that no term is of words or positions alone"
-        )
+        raise LeftOut(ENTANGLED)
     terms: Terms = {}
     for name, term in scores.terms.items():
         centred_term = centred(term)

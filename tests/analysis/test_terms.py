@@ -66,7 +66,7 @@ def test_an_input_that_is_no_sum_is_left_out(variant):
 @pytest.mark.parametrize(("variant", "options"), ARMS)
 @torch.no_grad()
 def test_the_terms_of_positions_at_the_input_add_up(variant, options, norm_first):
-    if variant in NO_SUM:
+    if variant in (*NO_SUM, "position-infused"):
         return
     config = encoder_config(variant, variant_options=options, norm_first=norm_first)
     model = random_model(EncoderModel, config)
@@ -77,13 +77,23 @@ def test_the_terms_of_positions_at_the_input_add_up(variant, options, norm_first
         assert shares.sum(-1) == pytest.approx(1, abs=1e-4)
 
 
-def reason_without_terms(variant: str, options: dict) -> str:
-    """Return the reason why the scores of a variant have no terms; empty if they have."""
-    if variant == "rotary":
-        return "turn queries and keys"
-    if variant == "none" or options.get("terms") == ["word-word"]:
+WITHOUT_POSITION = ({"terms": ["word-word"]}, {"fraction": 0.0}, {"position_size": 0})
+ENTER_QUERIES_AND_KEYS = ("rotary", "position-infused")
+
+
+def reason_without_terms(variant: str, options: dict, block: int) -> str:
+    """Return the reason why the scores of a block have no terms; empty if they have."""
+    has_no_position = variant == "none" or options in WITHOUT_POSITION
+    if has_no_position or block not in options.get("blocks", [block]):
         return "neither its input nor its scores"
-    return ""
+    return "enter queries and keys" if variant in ENTER_QUERIES_AND_KEYS else ""
+
+
+@torch.no_grad()
+def test_positions_beside_the_input_in_queries_and_keys_leave_the_terms_out():
+    model = model_of("position-infused", add_positions=True)
+    with pytest.raises(LeftOut, match="enter queries and keys"):
+        terms.terms_of_input(model, input_sum(model, POSITIONS), IDS)
 
 
 @pytest.mark.parametrize(("variant", "options"), ARMS)
@@ -92,8 +102,8 @@ def test_the_terms_of_positions_in_the_scores_add_up_or_are_left_out(variant, op
     model = model_of(variant, **options)
     if variant in NO_SUM or input_sum(model, POSITIONS).has_positions:
         return
-    reason = reason_without_terms(variant, options)
-    for scores in scores_by_block(model):
+    for block, scores in enumerate(scores_by_block(model), 1):
+        reason = reason_without_terms(variant, options, block)
         if reason:
             with pytest.raises(LeftOut, match=reason):
                 terms.terms_of(scores)
