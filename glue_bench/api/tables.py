@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -101,12 +102,14 @@ def compare(
     equivalent: float | None = None,
     cluster: str | None = None,
     common: bool = False,
+    gold: str | Path | None = None,
 ) -> pd.DataFrame:
     """Compare anyone's systems by paired differences, from files of scores or of examples.
 
     Args:
         paths: Tidy CSV, JSONL or Parquet files; lm-eval's `samples_*.jsonl` or folders with them;
-            instance-level files of Every Eval Ever; or folders of experiments.
+            instance-level files of Every Eval Ever; BabyLM's `predictions.json`; or folders of
+            experiments.
         reference: The system that others are compared with; without it the best by its mean.
         metric: The only metric that is compared. Pairs of prediction and label need one: accuracy,
             f1, matthews_correlation or pearson.
@@ -114,6 +117,7 @@ def compare(
         equivalent: A margin: add a test of differing by less, in the unit of a column.
         cluster: The column that says which examples belong together.
         common: Compare on the examples that all systems have.
+        gold: The folder of BabyLM's evaluation data with the right answers.
 
     Returns:
         One row per system other than the reference and column: `task`, `metric`, and what
@@ -137,6 +141,7 @@ def compare(
         lower=lower,
         cluster=cluster,
         is_common=common,
+        gold=gold,
     )
     return versus_page(versus, equivalent).rows
 
@@ -229,14 +234,27 @@ def statistics_text(
 
 
 def comparison_text(
-    paths: Sequence[Path], format: str, equivalent: float | None, **options: Any
+    paths: Sequence[Path],
+    format: str,
+    equivalent: float | None,
+    figures: Path | None,
+    **options: Any,
 ) -> str:
-    """Write the page of `compare` in a format."""
+    """Write the page of `compare` in a format, and its figures to a folder if one is given."""
     from glue_bench.board.versus import compare_paths
     from glue_bench.pages.render import render
     from glue_bench.pages.versus import versus_page
 
-    return render(versus_page(compare_paths(paths, **options), equivalent), format)
+    versus = compare_paths(paths, **options)
+    page = versus_page(versus, equivalent)
+    if format == "html" or figures is not None:
+        from glue_bench.pages.figure_files import save_drawings
+        from glue_bench.pages.versus_figures import versus_figures
+
+        page = replace(page, figures=versus_figures(versus))
+        if figures is not None:
+            save_drawings(page.figures, figures)
+    return render(page, format)
 
 
 def table_text(name: str | None, path: Path | None, format: str) -> str:

@@ -7,12 +7,14 @@ number) or a pair of `prediction` and `label`. Each format is one function that 
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from glue_bench.board.babylm import read_babylm
 from glue_bench.errors import UserError, first_line, quoted
 from glue_bench.files import read_file
 
@@ -30,12 +32,16 @@ EVERY_EVAL_KEYS = {"model_id", "evaluation_name", "sample_id", "evaluation"}
 SAMPLES_FILE = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.\-]+)?\.jsonl")
 
 
-def read_frames(paths: Sequence[str | Path], cluster: str | None = None) -> pd.DataFrame:
+def read_frames(
+    paths: Sequence[str | Path], cluster: str | None = None, gold: str | Path | None = None
+) -> pd.DataFrame:
     """Read files and folders of files into one tidy frame.
 
     Args:
-        paths: CSV, JSONL or Parquet files, or folders with lm-eval's `samples_*.jsonl`.
+        paths: CSV, JSONL or Parquet files, BabyLM's `predictions.json`, or folders with these or
+            with lm-eval's `samples_*.jsonl`.
         cluster: The column that says which examples belong together; it becomes `cluster`.
+        gold: The folder of BabyLM's evaluation data with the right answers.
 
     Returns:
         RUN as texts, `file`, and either `score`, or `id` with `outcome`, or `id` with `prediction`
@@ -47,8 +53,9 @@ def read_frames(paths: Sequence[str | Path], cluster: str | None = None) -> pd.D
             missing or no number.
     """
     frames = []
+    gold_folder = None if gold is None else Path(gold)
     for file in _files(paths):
-        frame = _read_file(file)
+        frame = _read_file(file, gold_folder)
         frames.append(_tidy(frame, file, cluster).assign(file=str(file)))
     kinds = {_kind(frame): frame["file"].iloc[0] for frame in frames if len(frame)}
     if len(kinds) > 1:
@@ -67,7 +74,7 @@ def read_frames(paths: Sequence[str | Path], cluster: str | None = None) -> pd.D
 
 
 def _files(paths: Sequence[str | Path]) -> Iterator[Path]:
-    """Yield the files that are named, and of a folder those of lm-eval's samples in it."""
+    """Yield the files that are named, and of a folder those of lm-eval and of BabyLM in it."""
     for name in paths:
         path = Path(name)
         if not path.exists():
@@ -75,25 +82,26 @@ def _files(paths: Sequence[str | Path]) -> Iterator[Path]:
         if path.is_file():
             yield path
             continue
-        samples = sorted(path.rglob("samples_*.jsonl"))
-        if not samples:
+        files = [*path.rglob("samples_*.jsonl"), *path.rglob("predictions.json")]
+        if not files:
             raise UserError(
-                f"'{path}' is no folder of an experiment and has no samples_*.jsonl of lm-eval; "
-                "give files (.csv, .jsonl, .parquet) or such folders"
+                f"'{path}' is no folder of an experiment and has no samples_*.jsonl of lm-eval and "
+                "no predictions.json of BabyLM; give files (.csv, .jsonl, .parquet) or such folders"
             )
-        yield from samples
+        yield from sorted(files)
 
 
-def _read_file(path: Path) -> pd.DataFrame:
+def _read_file(path: Path, gold_folder: Path | None) -> pd.DataFrame:
     """Read one file by its suffix; raises UserError for what cannot be read."""
     readers: dict[str, Callable[[Path], pd.DataFrame]] = {
         ".csv": _read_csv,
         ".jsonl": _read_jsonl,
         ".parquet": _read_parquet,
+        ".json": partial(read_babylm, gold_folder=gold_folder),
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise UserError(f"'{path}': give a file that ends in .csv, .jsonl or .parquet")
+        raise UserError(f"'{path}': give a file that ends in .csv, .jsonl, .parquet or .json")
     if path.stat().st_size > MAX_BYTES:
         raise UserError(f"'{path}' has more than {MAX_BYTES >> 30} GiB")
     try:

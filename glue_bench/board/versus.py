@@ -48,6 +48,7 @@ def compare_paths(
     lower: Collection[str] = (),
     cluster: str | None = None,
     is_common: bool = False,
+    gold: str | Path | None = None,
 ) -> Versus:
     """Compare systems in files, or arms in folders of experiments.
 
@@ -58,6 +59,7 @@ def compare_paths(
         lower: Metrics of which the lowest value is best.
         cluster: The column of examples that belong together.
         is_common: Compare on the examples that all systems have.
+        gold: The folder of BabyLM's evaluation data with the right answers.
 
     Raises:
         UserError: what `read_frames` refuses; fewer than two systems; no such system or metric;
@@ -68,7 +70,7 @@ def compare_paths(
         names = {column.column: (column.measure.title, column.metric) for column in columns}
         dropped = 0
     else:
-        frame = read_frames(paths, cluster)
+        frame = read_frames(paths, cluster, gold)
         columns, names, dropped = columns_of_frame(frame, metric, lower, is_common=is_common)
     systems = columns[0].arms
     _check_systems(systems, reference)

@@ -111,6 +111,12 @@ def compare(
     common: Annotated[
         bool, Option("--common", help="Compare on the examples that all systems have.")
     ] = False,
+    gold: Annotated[
+        Path | None, Option(metavar="FOLDER", help="BabyLM's evaluation data: the right answers.")
+    ] = None,
+    figures: Annotated[
+        Path | None, Option(metavar="DIR", help="Also write each figure: PDF, SVG and PNG.")
+    ] = None,
     format: Format = None,
     output: Output = None,
 ) -> None:
@@ -122,9 +128,10 @@ def compare(
         "lower": separated(lower, "--lower"),
         "cluster": cluster,
         "is_common": common,
+        "gold": gold,
     }
     chosen = api.choose_format(format, output)
-    emit(api.comparison_text(paths, chosen, equivalent, **options), output)
+    emit(api.comparison_text(paths, chosen, equivalent, figures, **options), output)
 
 
 def table(

@@ -10,10 +10,11 @@ from glue_bench.board.compare import Comparison
 from glue_bench.data.measures import MEASURES
 from glue_bench.errors import UserError
 from glue_bench.pages.groups import groups_shown, summary_line
+from glue_bench.pages.lags import lag_tables
 from glue_bench.pages.numbers import MISSING, format_difference, format_p
 from glue_bench.pages.page import Column, Page, Table, with_legend
 from glue_bench.pages.seeds_needed import difference_page
-from glue_bench.pages.spreads import spread_tables
+from glue_bench.pages.spreads import noise_tables, spread_tables
 from glue_bench.stats.verdicts import equivalence
 
 CSV_DECIMALS = 6
@@ -33,6 +34,9 @@ LEGEND = {
     "(Bonferroni). Holm may find a difference whose interval includes 0. No verdict: not shown to "
     "differ; the interval says which differences remain possible. `statistics.csv` has all "
     "contrasts, also those of other columns that have no verdict.",
+    "p_paired": "p (paired t): Student's paired t test on the seeds, from six seeds on, corrected "
+    "as p (adjusted) is. It pools no variance over arms and leaves out the examples. It is a "
+    "sensitivity analysis: the registered rule decides.",
     "p_equivalent": "Equivalent: the whole interval lies within the margin. p (equivalent): two "
     "one-sided tests, each at half of 5%, corrected as the interval is.",
 }
@@ -45,6 +49,7 @@ STATISTICS_COLUMNS = {
     "interval": Column("95% interval", show=str),
     "agreeing": Column("Seeds agreeing", show=str),
     "p_adjusted": Column("p (adjusted)", show=str),
+    "p_paired": Column("p (paired t)", show=str),
     "p_equivalent": Column("p (equivalent)", show=str),
     "verdict": Column("Verdict"),
 }
@@ -89,7 +94,12 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None) -> 
     return Page(
         title=f"Statistics: {results.experiment}",
         banner=results.banner,
-        tables=(table, *spread_tables(comparison, contrasts)),
+        tables=(
+            table,
+            *spread_tables(comparison, contrasts),
+            *noise_tables(comparison),
+            *lag_tables(comparison),
+        ),
         data=contrasts,
         decimals=CSV_DECIMALS,
     )
@@ -109,6 +119,8 @@ def contrasts_table(comparison: Comparison, contrasts: DataFrame) -> Table:
     columns = dict(STATISTICS_COLUMNS)
     if "p_equivalent" not in contrasts:
         del columns["p_equivalent"]
+    if chosen["p_paired"].isna().all():
+        del columns["p_paired"]
     rows = [contrast_texts(comparison, contrast) for contrast in chosen.to_dict("records")]
     table = Table(
         frame=DataFrame(rows, columns=list(columns)),
@@ -156,7 +168,7 @@ def contrast_texts(comparison: Comparison, contrast: dict[Any, Any]) -> dict[str
         texts["agreeing"] = f"{contrast['agree']} of {contrast['paired']}"
     if not contrast["verdict"]:
         texts["verdict"] = "equivalent" if contrast.get("equivalent") else contrast["why"]
-    for name in ("p_adjusted", "p_equivalent"):
+    for name in ("p_adjusted", "p_paired", "p_equivalent"):
         if name in contrast:
             texts[name] = format_p(contrast[name])
     return texts

@@ -6,12 +6,14 @@ An SVG has no ground and holds its own colours for dark pages.
 import base64
 import io
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from glue_bench.files import write_atomically
+from glue_bench.files import results_written_to, write_atomically
 from glue_bench.pages.figure_style import ON_DARK, paper_style
+from glue_bench.pages.page import Drawing
 
 NO_DATES: dict[str, dict[str, None]] = {
     "svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
@@ -64,3 +66,11 @@ def save_figure(figure: Figure, stem: Path) -> None:
     """Write a figure as `stem` with the suffix of each format; its folder is made if needed."""
     for format in NO_DATES:
         write_atomically(stem.with_name(f"{stem.name}.{format}"), figure_bytes(figure, format))
+
+
+def save_drawings(drawings: Iterable[Drawing], folder: Path) -> None:
+    """Write figures to the folder that a user chose, each as PDF, SVG and PNG."""
+    place = folder.expanduser()
+    with results_written_to(place, "choose another folder with --figures"):
+        for drawing in drawings:
+            save_figure(drawing.figure, place / drawing.name)

@@ -6,6 +6,7 @@ report.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from pandas import DataFrame, Series
 
 from glue_bench.board.compare import Comparison
 from glue_bench.board.lag import lag_curves
-from glue_bench.data.measures import MEASURES, Measure
+from glue_bench.data.measures import MEASURES
 from glue_bench.pages.figure_files import figure_bytes
 from glue_bench.pages.figure_style import (
     CYCLE,
@@ -79,12 +80,27 @@ def seed_differences(comparison: Comparison, column: str, arm: str, reference: s
     return np.zeros(0)
 
 
-@paper_style()
-def draw_forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
-    """Draw contrasts with their intervals, a panel for each column.
+@dataclass(frozen=True, kw_only=True)
+class ForestPanel:
+    """The contrasts of one column, as a forest shows them.
 
-    A line is an interval, its marker says the verdict, and below it stands a dot for each seed.
-    A single panel has the differences as numbers, too.
+    Attributes:
+        title: The title of the column.
+        unit: What the differences are in.
+        lowest_is_best: Whether a difference below 0 is the better one.
+        decimals: How many decimals a difference has.
+        rows: The contrasts by arm and reference, as `forest_rows` gives them.
+    """
+
+    title: str
+    unit: str
+    lowest_is_best: bool
+    decimals: int
+    rows: DataFrame
+
+
+def draw_forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
+    """Draw the contrasts of an experiment, a panel for each column.
 
     Args:
         comparison: The contrasts.
@@ -98,30 +114,58 @@ def draw_forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
     for column in (comparison.primary, *columns):
         if first_rows.empty:
             first_rows = forest_rows(comparison, column)
+    forest: list[ForestPanel] = []
+    for column in columns:
+        measure = MEASURES[column]
+        forest.append(
+            ForestPanel(
+                title=comparison.board.title_of(column),
+                unit=measure.unit,
+                lowest_is_best=measure.lowest_is_best,
+                decimals=measure.decimals,
+                rows=forest_rows(comparison, column),
+            )
+        )
+    return draw_panels(forest, first_rows)
+
+
+@paper_style()
+def draw_panels(forest: Sequence[ForestPanel], first_rows: DataFrame) -> Figure:
+    """Draw contrasts with their intervals, in panels side by side.
+
+    A line is an interval, its marker says the verdict, and below it stands a dot for each seed.
+    A single panel has the differences as numbers, too.
+
+    Args:
+        forest: The panels.
+        first_rows: Contrasts whose order all panels have.
+    """
     is_planned = first_rows["planned"].to_numpy(bool)
     is_marked = ~is_planned & is_planned.any()
     places = np.arange(len(first_rows)) + 0.5 * is_marked
-    has_one_panel = len(columns) == 1
+    has_one_panel = len(forest) == 1
     height = 0.64 + 0.105 * len(first_rows)
     if has_one_panel:
         height = 0.62 + 0.14 * max(len(first_rows), 2)
-    figure, grid = panels(len(columns), height, 4, sharey=True)
+    figure, grid = panels(len(forest), height, 4, sharey=True)
     verdicts = set()
-    for axes, column in zip(grid, columns, strict=True):
-        rows = forest_rows(comparison, column).reindex(first_rows.index)
+    has_seeds = False
+    for axes, panel in zip(grid, forest, strict=True):
+        rows = panel.rows.reindex(first_rows.index)
         has_interval = rows["low"].notna()
         rows = rows.assign(place=places, verdict=rows["verdict"].where(has_interval, "none"))
         verdicts |= draw_intervals(axes, rows)
+        has_seeds |= bool(panel.rows["seeds"].map(len).any())
         axes.set_yticks(places, row_names(first_rows, is_marked))
         axes.set_ylim(places.max() + 0.7, -0.6)
-        measure = MEASURES[column]
-        title = comparison.board.title_of(column)
         if has_one_panel:
-            axes.set(title=f"Contrasts: {title}", xlabel=unit_text(measure))
-            write_differences(axes, rows, measure.decimals)
+            axes.set(title=f"Contrasts: {panel.title}", xlabel=unit_text(panel))
+            write_differences(axes, rows, panel.decimals)
         else:
-            axes.set(title=title, xlabel=measure.unit)
-    return legend_below(figure, forest_handles(verdicts, has_unplanned=bool(is_marked.any())))
+            axes.set(title=panel.title, xlabel=panel.unit)
+    has_unplanned = bool(is_marked.any())
+    handles = forest_handles(verdicts, has_unplanned=has_unplanned, has_seeds=has_seeds)
+    return legend_below(figure, handles)
 
 
 def row_names(rows: DataFrame, is_marked: np.ndarray) -> list[str]:
@@ -133,11 +177,11 @@ def row_names(rows: DataFrame, is_marked: np.ndarray) -> list[str]:
     return names
 
 
-def unit_text(measure: Measure) -> str:
+def unit_text(panel: ForestPanel) -> str:
     """Name the unit of differences, and the better side where it is not the usual one."""
-    if measure.lowest_is_best:
-        return f"{measure.unit}; left of 0 the first is better"
-    return measure.unit
+    if panel.lowest_is_best:
+        return f"{panel.unit}; left of 0 the first is better"
+    return panel.unit
 
 
 def draw_intervals(axes: Axes, rows: DataFrame) -> set[str]:
@@ -170,21 +214,24 @@ def write_differences(axes: Axes, rows: DataFrame, decimals: int) -> None:
         )
 
 
-def forest_handles(verdicts: set[str], *, has_unplanned: bool) -> list[Line2D]:
+def forest_handles(
+    verdicts: set[str], *, has_unplanned: bool, has_seeds: bool = True
+) -> list[Line2D]:
     """Make the entries of a forest's legend: the verdicts that it has, intervals, seeds, stars."""
     looks: list[dict[str, Any]] = []
     for verdict, look in VERDICT_STYLES.items():
         if verdict in verdicts:
             looks.append({"linestyle": "none", **look})
     looks.append({"label": "95% interval", "color": INK})
-    seed_look = {
-        "label": "a seed",
-        "color": INK,
-        "marker": ".",
-        "markersize": 2,
-        "linestyle": "none",
-    }
-    looks.append(seed_look)
+    if has_seeds:
+        seed_look = {
+            "label": "a seed",
+            "color": INK,
+            "marker": ".",
+            "markersize": 2,
+            "linestyle": "none",
+        }
+        looks.append(seed_look)
     if has_unplanned:
         looks.append({"label": f"{UNPLANNED_MARK} not planned", "linestyle": "none"})
     return [Line2D([], [], **look) for look in looks]

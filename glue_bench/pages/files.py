@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pandas import DataFrame
-
 from glue_bench.board.board import SCORE_COLUMNS, Board, averages_frame, steps_frame
 from glue_bench.board.compare import Comparison
-from glue_bench.board.lag import lag_frame, reached_frame
+from glue_bench.board.lag import reached_frame
 from glue_bench.files import write_atomically
 from glue_bench.pages.budget import budget_frame, budget_page, drop_silent_columns, rates_frame
 from glue_bench.pages.contrasts import statistics_page
+from glue_bench.pages.lags import lags_of
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.render import csv_text, to_csv, to_markdown
 
@@ -95,15 +94,6 @@ def table_files(comparison: Comparison) -> dict[str, str]:
         if len(frame):
             contents[name] = csv_text(frame, decimals)
     return contents
-
-
-def lags_of(comparison: Comparison) -> DataFrame:
-    """Give the lag of the reference behind every other arm; empty without a reference."""
-    results = comparison.board.results
-    pretraining = results.plan.experiment.pretraining
-    reference = comparison.assessed[0].reference if comparison.assessed else ""
-    decay_share = pretraining.decay_share if pretraining else None
-    return lag_frame(results.losses, reference, decay_share)
 
 
 def scores_csv(board: Board) -> str:

@@ -150,6 +150,7 @@ class Page:
         data: What CSV and JSON have; the whole frame of the first table if it is not given.
         decimals: How many decimals the numbers have in CSV and JSON.
         column_decimals: The columns that have another number of decimals there.
+        figures: Its figures, which HTML shows above the tables.
     """
 
     title: str
@@ -158,6 +159,7 @@ class Page:
     data: DataFrame | None = None
     decimals: int = DECIMALS
     column_decimals: Mapping[str, int] = field(default_factory=dict)
+    figures: tuple["Drawing", ...] = ()
 
     @property
     def rows(self) -> DataFrame:

@@ -214,7 +214,7 @@ def to_html(page: Page | Report) -> str:
     if isinstance(page, Report):
         report = page
     else:
-        only_part = Part(title=page.title, tables=page.tables)
+        only_part = Part(title=page.title, tables=page.tables, figures=page.figures)
         report = Report(title=page.title, banner=page.banner, parts=(only_part,))
     return environment.get_template("page.html").render(
         title=report.title,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from glue_bench.board.compare import Comparison
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
-from glue_bench.pages.figure_files import save_figure
+from glue_bench.pages.figure_files import save_drawings
 from glue_bench.pages.page import Report
 from glue_bench.pages.render import to_html
 from glue_bench.pages.report_parts import report_parts
@@ -33,16 +33,9 @@ def write_report(
     with results_written_to(file.parent, ELSEWHERE):
         write_atomically(file, to_html(report).encode())
     if figures is not None:
-        save_figures(report, Path(figures).expanduser())
-    return file
-
-
-def save_figures(report: Report, folder: Path) -> None:
-    """Write each figure of a report to a folder, as PDF, SVG and PNG."""
-    with results_written_to(folder, "choose another folder with --figures"):
         for part in report.parts:
-            for drawing in part.figures:
-                save_figure(drawing.figure, folder / drawing.name)
+            save_drawings(part.figures, Path(figures))
+    return file
 
 
 def make_report(comparison: Comparison) -> Report:

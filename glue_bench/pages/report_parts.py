@@ -21,13 +21,14 @@ from glue_bench.pages.counterparts import BoardKey
 from glue_bench.pages.figures import draw_forest, draw_losses
 from glue_bench.pages.inside import INSIDE_TITLE, inside_page
 from glue_bench.pages.inside_figures import inside_figures
+from glue_bench.pages.lags import lag_tables
 from glue_bench.pages.leaderboard import leaderboard_tables, screen_page
 from glue_bench.pages.method import experiment_folder, method_part
 from glue_bench.pages.page import Column, Drawing, Page, Part, Table
 from glue_bench.pages.papers import paper_page
 from glue_bench.pages.published import PAPERS
 from glue_bench.pages.setup import setup_table
-from glue_bench.pages.spreads import spread_tables
+from glue_bench.pages.spreads import noise_tables, spread_tables
 
 LOSS_CAPTION = (
     "Means over the seeds of pretraining; "
@@ -72,7 +73,7 @@ def differences_part(comparison: Comparison) -> Part:
     return Part(
         title="Differences",
         figures=forest_of(comparison, columns, "differences", "Other columns"),
-        tables=(replace(contrasts, caption=""), *spreads),
+        tables=(replace(contrasts, caption=""), *spreads, *noise_tables(comparison)),
     )
 
 
@@ -96,7 +97,8 @@ def pretraining_part(comparison: Comparison) -> Part:
         figure = draw_losses(comparison)
         title = "Loss by tokens"
         figures.append(Drawing(name="loss", title=title, caption=LOSS_CAPTION, figure=figure))
-    return Part(title="Pretraining", figures=tuple(figures), tables=budget_page(results).tables)
+    tables = (*budget_page(results).tables, *lag_tables(comparison))
+    return Part(title="Pretraining", figures=tuple(figures), tables=tables)
 
 
 def inside_parts(results: Results) -> list[Part]:

@@ -21,6 +21,17 @@ SPREAD_COLUMNS = {
     "examples": Column("Over examples", show=str),
     "smallest": Column("Smallest difference", show=str),
 }
+NOISE_COLUMNS = {
+    "column": Column("Column"),
+    "pretraining": Column("Pretraining", show=str),
+    "finetuning": Column("Fine-tuning", show=str),
+    "examples": Column("Examples", show=str),
+}
+NOISE_LEGEND = {
+    "noise": "Shares of the variance of a difference from the reference, with the seeds that were "
+    "run. More seeds reduce the first two; only a larger validation set reduces the third. With "
+    "one fine-tuning seed for each pretraining, the share of pretraining includes fine-tuning.",
+}
 LEGEND = {
     "smallest": "Standard deviations, in the unit of the column. Between pretrainings: of an arm "
     "beyond what the seed does to all arms; with one fine-tuning seed for each pretraining it "
@@ -30,10 +41,11 @@ LEGEND = {
     "cluster.",
     "no clusters": "These results were stored without clusters: examples that share a text (MNLI's "
     "premise, QNLI's question) count as independent. The same `glue-bench run` stores them.",
+    "dash": "A dash is a spread that these runs do not show, because there is one seed of its "
+    "kind or because it is not told from 0. As a smallest difference it is more than scores can "
+    "differ.",
     "few runs": "Of two seeds p rests on the spread of all arms together, and is too small where "
-    "one arm varies more than the others: take three. "
-    "– cannot be told from 0 by so few runs and rows; "  # noqa: RUF001
-    "as a smallest difference, it is more than scores can differ.",
+    "one arm varies more than the others: take three.",
 }
 """What may stand in the tables, and the line that explains it."""
 
@@ -60,6 +72,33 @@ def spread_tables(comparison: Comparison, contrasts: DataFrame) -> list[Table]:
     return with_legend(tables, LEGEND, ["few runs"] if is_few else [])
 
 
+def noise_tables(comparison: Comparison) -> list[Table]:
+    """Make a table of each group's shares of noise, the last one with a legend."""
+    tables: list[Table] = []
+    for heading, group in groups_shown(comparison).items():
+        rows = []
+        for estimate in group.estimates:
+            shares = share_texts(estimate, group.reference)
+            if set(shares.values()) != {MISSING}:
+                title = comparison.board.title_of(estimate.column)
+                rows.append({"column": title, **shares})
+        if rows:
+            title = f"Where the noise is: {heading}" if heading else "Where the noise is"
+            frame = DataFrame(rows, columns=list(NOISE_COLUMNS))
+            tables.append(
+                Table(title=title, frame=frame, columns=NOISE_COLUMNS, notes=frozenset(["noise"]))
+            )
+    return with_legend(tables, NOISE_LEGEND)
+
+
+def share_texts(estimate: ColumnEstimate, reference: str) -> dict[str, str]:
+    """Write the shares of each source of noise as percentages; an unknown one is a dash."""
+    texts: dict[str, str] = {}
+    for source, share in estimate.variance_shares(reference).items():
+        texts[source] = MISSING if math.isnan(share) else f"{share:.0%}"
+    return texts
+
+
 def spread_table(comparison: Comparison, group: Group) -> Table:
     """Make the table of a group: a row for each column in which anything was tested."""
     contrasts = rows_of_group(comparison.contrasts, group)
@@ -74,11 +113,12 @@ def spread_table(comparison: Comparison, group: Group) -> Table:
         notes.add(cluster_note(estimate))
         if smallest > high - low:  # more than scores can differ
             smallest = math.nan
-            notes.add("few runs")
         row = {"column": comparison.board.title_of(estimate.column)}
         values = deviations(estimate, group.reference) | {"smallest": smallest}
         for name, value in values.items():
             row[name] = format_number(value, MEASURES[estimate.column].decimals) or MISSING
+        if MISSING in row.values():
+            notes.add("dash")
         rows.append(row)
     return Table(
         frame=DataFrame(rows, columns=list(SPREAD_COLUMNS)),

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from pandas import DataFrame
 from scipy.special import ndtri
 
 from glue_bench.board.versus import Versus
 from glue_bench.data.measures import AVERAGE
-from glue_bench.pages.numbers import MISSING, format_p
+from glue_bench.pages.numbers import MISSING, format_difference, format_number, format_p
 from glue_bench.pages.page import Column, Page, Table
+from glue_bench.pages.spreads import share_texts
 from glue_bench.stats.estimates import ColumnEstimate
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.verdicts import ALPHA, equivalence
@@ -21,6 +21,7 @@ from glue_bench.stats.verdicts import ALPHA, equivalence
 POWER = 0.8
 DECIMALS = 6
 SIGNIFICANT_DIGITS = 3
+POINT_DECIMALS = 2
 COVERS = {
     "examples": (
         "One run of each system. **Intervals cover other examples of this kind alone.** They do "
@@ -55,10 +56,10 @@ LEGEND = {
         "tests, corrected as the interval is."
     ),
     "noise": (
-        "Where the noise is: shares of the variance of a difference. Smallest: half the width of "
-        "an interval, the median over systems; a measured difference as large as this has a "
-        "verdict. 80% power: what it takes to find a true difference of that size four times out "
-        "of five."
+        "Where the noise is: shares of the variance of a difference; a dash is not known. With one "
+        "seed in each block, the share of blocks includes seeds. Smallest: half the width of an "
+        "interval, the median over systems; a measured difference as large as this has a verdict. "
+        "80% power: what it takes to find a true difference of that size four times out of five."
     ),
 }
 
@@ -96,7 +97,7 @@ def means_table(versus: Versus) -> Table:
     columns = {"system": Column("System")}
     frame = DataFrame({"system": list(versus.group.arms)})
     for estimate in versus.group.estimates:
-        decimals = _decimals(versus, estimate.column)
+        decimals = column_decimals(versus, estimate)
         columns[estimate.column] = Column(titles[estimate.column], decimals)
         frame[estimate.column] = frame["system"].map(estimate.means)
     frame = frame.sort_values(first.column, ascending=first.lowest_is_best, kind="stable")
@@ -123,10 +124,13 @@ def _standing(versus: Versus, estimate: ColumnEstimate, system: str) -> str:
 def differences_table(versus: Versus, contrasts: DataFrame) -> Table:
     """Return the contrasts of every column as texts, with the legend of what they mean."""
     titles = column_titles(versus)
+    decimals: dict[str, int] = {}
+    for estimate in versus.group.estimates:
+        decimals[estimate.column] = column_decimals(versus, estimate)
     rows: list[dict[str, str]] = []
     for row in contrasts.to_dict("records"):
         values = {str(name): value for name, value in row.items()}
-        rows.append(_contrast_texts(values, titles, _decimals(versus, values["column"])))
+        rows.append(_contrast_texts(values, titles, decimals[values["column"]]))
     columns = {
         "task": Column("Task"),
         "contrast": Column("Contrast"),
@@ -148,17 +152,18 @@ def _contrast_texts(
     row: Mapping[str, Any], titles: Mapping[str, str], decimals: int
 ) -> dict[str, str]:
     """Return a contrast as the texts of its row."""
-    signed = f"+z.{decimals}f"
-    has_test = row["why"] == ""
-    verdict = row["verdict"] or ("equivalent" if row.get("equivalent") else row["why"])
     texts = {
         "task": titles[row["column"]],
         "contrast": f"{row['arm']} - {row['reference']}",
-        "difference": MISSING if pd.isna(row["difference"]) else f"{row['difference']:{signed}}",
-        "interval": f"{row['low']:{signed}} to {row['high']:{signed}}" if has_test else MISSING,
+        "difference": format_difference(row["difference"], decimals) or MISSING,
+        "interval": MISSING,
         "p_adjusted": format_p(row["p_adjusted"]),
-        "verdict": verdict,
+        "verdict": row["verdict"] or ("equivalent" if row.get("equivalent") else row["why"]),
     }
+    if not row["why"]:
+        low = format_difference(row["low"], decimals)
+        high = format_difference(row["high"], decimals)
+        texts["interval"] = f"{low} to {high}"
     if "p_equivalent" in row:
         texts["p_equivalent"] = format_p(row["p_equivalent"])
     return texts
@@ -170,54 +175,28 @@ def noise_table(versus: Versus) -> Table:
     rows: list[dict[str, str]] = []
     for estimate in versus.group.estimates:
         smallest = _smallest(versus, estimate.column)
-        row = dict.fromkeys(("pretraining", "finetuning", "examples", "smallest"), MISSING)
-        row |= {"task": titles[estimate.column], "needed": ""}
-        row |= noise_shares(estimate, versus.group.reference)
+        row = {
+            "task": titles[estimate.column],
+            **share_texts(estimate, versus.group.reference),
+            "smallest": format_number(smallest, column_decimals(versus, estimate)) or MISSING,
+            "needed": "",
+        }
         if not math.isnan(smallest):
-            row["smallest"] = f"{smallest:.{_decimals(versus, estimate.column)}f}"
             row["needed"] = needed_for_power(versus, estimate, smallest)
         rows.append(row)
     columns = {
         "task": Column("Task"),
-        "pretraining": Column("Pretraining", show=str),
+        "pretraining": Column("Blocks", show=str),
         "finetuning": Column("Seeds", show=str),
         "examples": Column("Examples", show=str),
         "smallest": Column("Smallest", show=str),
         "needed": Column("80% power"),
     }
     frame = DataFrame(rows, columns=list(columns))
+    legend = LEGEND["noise"]
     if (frame["pretraining"] == MISSING).all():
         del columns["pretraining"]
-    return Table(
-        title="Where the noise is", frame=frame, columns=columns, legend=(LEGEND["noise"],)
-    )
-
-
-def noise_shares(estimate: ColumnEstimate, reference: str) -> dict[str, str]:
-    """Return the shares of the variance of a difference of two arms, as percentages.
-
-    Of one run each the share of seeds is not known, and of scores alone that of examples.
-    """
-    if reference not in estimate.arms or len(estimate.arms) < 2:
-        return {}
-    if estimate.single_runs:
-        return {"finetuning": "not known", "examples": "100%"}
-    seeds = float(np.mean([estimate.seeds[arm] for arm in estimate.arms]))
-    parts = {"examples": estimate.example_variance(reference)}
-    of_run = sum(runs.finetuning_variance for runs in estimate.tasks.values())
-    if estimate.blocked:
-        parts["pretraining"] = 2 * estimate.pretraining_variance / seeds
-        runs_of_block = float(np.mean([runs.finetuning_seeds for runs in estimate.tasks.values()]))
-        parts["finetuning"] = 0.0 if math.isnan(of_run) else 2 * of_run / seeds / runs_of_block
-    else:
-        parts["finetuning"] = 2 * of_run / seeds
-    total = sum(parts.values())
-    if not total > 0:
-        return {}
-    shares = {name: f"{value / total:.0%}" for name, value in parts.items()}
-    if not estimate.examples.any():
-        shares["examples"] = "not known"
-    return shares
+    return Table(title="Where the noise is", frame=frame, columns=columns, legend=(legend,))
 
 
 def needed_for_power(versus: Versus, estimate: ColumnEstimate, difference: float) -> str:
@@ -226,13 +205,18 @@ def needed_for_power(versus: Versus, estimate: ColumnEstimate, difference: float
     if estimate.single_runs:
         quantiles = -ndtri(ALPHA / 2 / family) + ndtri(POWER)
         error = float(np.nanmedian(_errors(versus, estimate.column)))
+        factor = (quantiles * error / difference) ** 2
+        if estimate.column == AVERAGE:
+            return f"{factor:.1f} times the examples"
         examples = estimate.examples_freedom + 1
-        return f"{math.ceil(examples * (quantiles * error / difference) ** 2):,} examples"
+        return f"{math.ceil(examples * factor):,} examples"
     group = replace(versus.group, estimates=(estimate,))
     design = power_frame([group], difference, POWER, Costs(1.0, 1.0)).iloc[-1]
     if design["why"]:
         limit = "the examples are the limit"
         return limit if "dev set" in design["why"] else str(design["why"])
+    if design["finetuning_seeds"] == 1:
+        return f"{design['pretraining_seeds']} blocks"
     if design["pretraining_seeds"] > 1:
         return f"{design['pretraining_seeds']} blocks of {design['finetuning_seeds']} seeds"
     return f"{design['finetuning_seeds']} seeds"
@@ -261,9 +245,11 @@ def _smallest(versus: Versus, column: str) -> float:
     return float(values.median()) if len(values) else math.nan
 
 
-def _decimals(versus: Versus, column: str) -> int:
-    """Return so many decimals that the smallest difference has three significant digits."""
-    smallest = _smallest(versus, column)
+def column_decimals(versus: Versus, estimate: ColumnEstimate) -> int:
+    """Return how many decimals a column has: 2 of points, else three digits of `smallest`."""
+    if math.isfinite(estimate.limits[1]):
+        return POINT_DECIMALS
+    smallest = _smallest(versus, estimate.column)
     if not smallest > 0:
         return SIGNIFICANT_DIGITS
     return max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(smallest)))

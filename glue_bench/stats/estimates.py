@@ -148,6 +148,36 @@ class ColumnEstimate:
         alone = np.maximum(0.0, self.examples[row] - self.shared[row])
         return float(np.delete(alone, row).mean())
 
+    def variance_shares(self, reference: str) -> dict[str, float]:
+        """Return the share of each source in the variance of a difference from the reference.
+
+        The sources are "pretraining" (of several seeds; with one fine-tuning seed for each it
+        includes fine-tuning), "finetuning" and "examples". A share is NaN if its source is not
+        known: of single runs all but the examples, of scores alone the examples. There are no
+        shares without a tested difference.
+        """
+        shares = dict.fromkeys(("pretraining", "finetuning", "examples"), math.nan)
+        if reference not in self.arms or len(self.arms) < 2:
+            return shares
+        if self.single_runs:
+            return shares | {"examples": 1.0}
+        seeds = float(np.mean([self.seeds[arm] for arm in self.arms]))
+        variances = {"examples": self.example_variance(reference)}
+        of_run = sum(runs.finetuning_variance for runs in self.tasks.values())
+        if self.blocked:
+            variances["pretraining"] = 2 * self.pretraining_variance / seeds
+            runs_of_block = [runs.finetuning_seeds for runs in self.tasks.values()]
+            of_run = of_run / float(np.mean(runs_of_block))
+        if not math.isnan(of_run):
+            variances["finetuning"] = 2 * of_run / seeds
+        total = sum(variances.values())
+        if total > 0:
+            for source, variance in variances.items():
+                shares[source] = variance / total
+        if not self.examples.any():
+            shares["examples"] = math.nan
+        return shares
+
     @property
     def pretraining_variance(self) -> float:
         """Return the variance of the effect that a pretraining seed has on one arm alone.

@@ -22,7 +22,17 @@ from glue_bench.stats.runs import ColumnRuns
 ALPHA = 0.05
 NO_COMMON_GROUP = "its arms differ in origin or shape"
 Pair = tuple[str, str]
-NUMBERS = ["difference", "error", "freedom", "low", "high", "p", "p_adjusted", "smallest"]
+NUMBERS = [
+    "difference",
+    "error",
+    "freedom",
+    "low",
+    "high",
+    "p",
+    "p_adjusted",
+    "smallest",
+    "p_paired",
+]
 VERDICT_COLUMNS = [
     "kind",
     "column",
@@ -41,12 +51,15 @@ VERDICT_COLUMNS = [
     "seeds",
     "agree",
     "paired",
+    "p_paired",
     "family",
     "verdict",
     "why",
 ]
 LEAST_FOR_DEVIATION = 3
 """The number of seeds below which a standard deviation is not shown."""
+MIN_PAIRED_SEEDS = 6
+"""The number of seeds below which there is no paired t test."""
 COVERS = {
     "fine-tuning": "other fine-tuning seeds, other examples; not other pretrainings",
     "random": "other fine-tuning seeds, other examples",
@@ -131,6 +144,9 @@ def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) 
       fine-tuning seeds of it. With "pretraining" it covers other pretrainings.
     - `agree`, `paired`: `paired` is the number of seeds that both arms have; in `agree` of these
       the difference has the sign of `difference`.
+    - `p_paired`: the p-value of Student's paired t test on the differences of these seeds,
+      corrected as `p_adjusted` is; NaN below MIN_PAIRED_SEEDS. It pools no variance over arms and
+      leaves out the examples. It decides nothing.
     - `verdict`: "better" or "worse" than the reference where `p_adjusted` is below 0.05, else "".
       A lower loss is better.
     - `why`: what is missing where there is no test; all but `difference` are NaN then.
@@ -177,10 +193,17 @@ def _homes(assessed: Sequence[Group], declared: Sequence[Sequence[str]]) -> dict
     """
     homes: dict[Pair, int] = {}
     for arm, reference in declared:
-        with_arm = [i for i, group in enumerate(assessed) if arm in group.arms]
-        with_both = [i for i in with_arm if reference in assessed[i].arms]
-        if with_arm and any(reference in group.arms for group in assessed):
-            homes[arm, reference] = (with_both or with_arm)[0]
+        has_reference = False
+        for place, group in enumerate(assessed):
+            has_both = arm in group.arms and reference in group.arms
+            has_reference |= reference in group.arms
+            if has_both:
+                homes[arm, reference] = place
+                break
+            if arm in group.arms:
+                homes.setdefault((arm, reference), place)
+        if not has_reference:
+            homes.pop((arm, reference), None)
     return homes
 
 
@@ -251,6 +274,18 @@ def two_sided(difference: np.ndarray, error: np.ndarray, freedom: np.ndarray) ->
     return 2 * np.asarray(stdtr(freedom, -statistic))
 
 
+def paired_p(differences: np.ndarray) -> float:
+    """Return the p-value of Student's paired t test on the differences of seeds, (seeds,).
+
+    It is NaN below MIN_PAIRED_SEEDS.
+    """
+    count = len(differences)
+    if count < MIN_PAIRED_SEEDS:
+        return math.nan
+    error = differences.std(ddof=1) / math.sqrt(count)
+    return float(two_sided(differences.mean(), error, np.array(count - 1)))
+
+
 def contrast_rows(
     group: Group, pairs: Sequence[Pair], family: int, *, stepwise: bool = True
 ) -> list[dict[str, Any]]:
@@ -274,8 +309,8 @@ def contrast_rows(
         error = np.array([row.get("error", np.nan) for row in tests])
         freedom = np.array([row.get("freedom", np.nan) for row in tests])
         p = two_sided(difference, error, freedom)
-        factors = holm(p, family) if stepwise else family
-        adjusted = np.minimum(1.0, factors * p)
+        of_pairs = np.array([row.get("p_paired", np.nan) for row in tests])
+        adjusted = _adjusted(p, family, stepwise=stepwise)
         half_width = -stdtrit(freedom, ALPHA / 2 / family) * error
         low, high = estimate.limits
         largest = high - low
@@ -283,18 +318,26 @@ def contrast_rows(
         direction = np.where(is_better, "better", "worse")
         verdict = np.where(adjusted < ALPHA, direction, "")
         decided = {
-            "low": np.clip(difference - half_width, -largest, largest).tolist(),
-            "high": np.clip(difference + half_width, -largest, largest).tolist(),
-            "p": p.tolist(),
-            "p_adjusted": adjusted.tolist(),
-            "smallest": half_width.tolist(),
-            "verdict": verdict.tolist(),
+            "low": np.clip(difference - half_width, -largest, largest),
+            "high": np.clip(difference + half_width, -largest, largest),
+            "p": p,
+            "p_adjusted": adjusted,
+            "smallest": half_width,
+            "p_paired": _adjusted(of_pairs, family, stepwise=stepwise),
+            "verdict": verdict,
         }
         for place, row in enumerate(tests):
             row["family"] = family
-            row |= {name: values[place] for name, values in decided.items()}
+            for name, values in decided.items():
+                row[name] = values[place].item()
             rows.append(row)
     return rows
+
+
+def _adjusted(p_values: np.ndarray, family: int, *, stepwise: bool) -> np.ndarray:
+    """Return p-values after Holm's correction, or Bonferroni's, for a family of tests."""
+    factors = holm(p_values, family) if stepwise else family
+    return np.minimum(1.0, factors * p_values)
 
 
 def _test_row(group: Group, estimate: ColumnEstimate, pair: Pair) -> dict[str, Any]:
@@ -323,9 +366,11 @@ def _test_row(group: Group, estimate: ColumnEstimate, pair: Pair) -> dict[str, A
     if reasons:
         return row
     variance, freedom = estimate.difference_variance(arm, reference)
-    signs = np.sign(estimate.differences(arm, reference))
+    differences = estimate.differences(arm, reference)
+    signs = np.sign(differences)
     row["error"] = math.sqrt(variance)
     row["freedom"] = freedom
     row["agree"] = int((signs == np.sign(row["difference"])).sum())
     row["paired"] = len(signs)
+    row["p_paired"] = paired_p(differences)
     return row

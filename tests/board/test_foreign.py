@@ -171,7 +171,7 @@ def test_a_file_that_is_half_of_two_formats_is_refused_with_the_line(tmp_path):
     [
         ("t.jsonl", "{\n", "line 1: no JSON"),
         ("t.jsonl", "[1]\n", "a line is an object"),
-        ("t.txt", "x", "ends in .csv, .jsonl or .parquet"),
+        ("t.txt", "x", "ends in .csv, .jsonl, .parquet or .json"),
         ("t.parquet", "x", "no parquet file"),
         ("t.csv", "system,task,id,outcome\n", "there is no row"),
     ],

@@ -1,15 +1,19 @@
 """The page of contrasts, how far scores spread, and how many seeds a difference takes."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from helpers.read_pages import read_markdown
 from helpers.simulated import fill_drawn, simulate
 
 from glue_bench.board.compare import open_comparison
+from glue_bench.board.lag import reached_frame
 from glue_bench.board.results import read_results
 from glue_bench.pages.contrasts import LEGEND, statistics_page
+from glue_bench.pages.lags import lags_of
 from glue_bench.pages.leaderboard import leaderboard_page
-from glue_bench.pages.numbers import MISSING
+from glue_bench.pages.numbers import MISSING, abbreviate_number
 from glue_bench.pages.render import to_markdown
 from glue_bench.pages.seeds_needed import difference_page, measured_costs
 from glue_bench.pages.spreads import LEGEND as SPREAD_LEGEND
@@ -67,7 +71,8 @@ def test_arms_within_the_margin_are_equivalent(bench):
 @pytest.mark.parametrize(("seeds", "is_warned"), [(2, True), (3, False)])
 def test_two_seeds_have_a_word_of_caution(bench, seeds, is_warned):
     page = statistics_page(open_comparison(fill(bench, seeds=seeds)))
-    assert (SPREAD_LEGEND["few runs"] in page.tables[-1].legend) == is_warned
+    lines = chain.from_iterable(table.legend for table in page.tables)
+    assert (SPREAD_LEGEND["few runs"] in lines) == is_warned
 
 
 def test_what_few_rows_cannot_show_is_a_dash(bench):
@@ -111,3 +116,52 @@ def test_a_seed_costs_a_run_at_every_rate(bench):
 
 def test_of_what_has_not_run_no_number_of_seeds_can_be_told(bench, refused):
     assert "nothing has run yet" in refused("statistics", bench.plan(), "--difference", 1)
+
+
+def tables_of(page, title):
+    """The tables whose titles begin so."""
+    return [table for table in page.tables if table.title.startswith(title)]
+
+
+def test_the_shares_of_noise_add_up_in_every_column(bench):
+    (table,) = tables_of(statistics_page(open_comparison(fill(bench, seeds=4))), "Where the noise")
+    assert len(table.frame) == 4
+    for row in table.frame.to_dict("records"):
+        shares = [int(row[source][:-1]) for source in ("finetuning", "examples")]
+        assert sum(shares) == pytest.approx(100, abs=1)
+        assert row["pretraining"] == MISSING
+
+
+def test_a_dash_of_the_spread_is_explained(bench):
+    page = statistics_page(open_comparison(fill(bench, seeds=4)))
+    (table,) = tables_of(page, "Spread")
+    assert MISSING in table.frame["pretraining"].to_list()
+    assert SPREAD_LEGEND["dash"] in table.legend
+
+
+def test_the_lag_of_the_reference_is_told_with_its_interval():
+    """It is the row of `lags.csv` with the most tokens before the rate falls."""
+    comparison = open_comparison("results/study_long")
+    (table,) = tables_of(statistics_page(comparison), "Lag of add")
+    row = table.frame.set_index("arm").loc["untied"]
+    last = lags_of(comparison).query("arm == 'untied' and not in_decay").iloc[-1]
+    low, high = last["ratio_low"], last["ratio_high"]
+    assert row["ratio"] == f"{last['ratio']:.2f} ({low:.2f} to {high:.2f})"
+    assert row["tokens"] == abbreviate_number(last["tokens"])
+
+
+def test_tokens_until_a_loss_are_the_mean_of_the_seeds():
+    comparison = open_comparison("results/study")
+    (table,) = tables_of(statistics_page(comparison), "Tokens until")
+    reached = reached_frame(comparison.board.results.losses)
+    name = table.frame.columns[-1]
+    loss = float(name.removeprefix("loss "))
+    of_add = reached[(reached["arm"] == "add") & (reached["loss"] == loss)]
+    texts = table.frame.set_index("arm")[name]
+    assert texts["add"] == abbreviate_number(of_add["tokens"].mean())
+    assert texts["none"] == MISSING
+
+
+def test_a_paired_test_stands_beside_the_rule_from_six_seeds_on():
+    assert "p (paired t)" in to_markdown(statistics_page(open_comparison("results/study_eight")))
+    assert "p (paired t)" not in to_markdown(statistics_page(open_comparison("results/study")))

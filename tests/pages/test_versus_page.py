@@ -9,8 +9,10 @@ import pytest
 import glue_bench
 from glue_bench.board.versus import compare_paths
 from glue_bench.errors import UserError
+from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.render import render
 from glue_bench.pages.versus import noise_table, versus_page
+from glue_bench.pages.versus_figures import versus_figures
 
 
 @pytest.fixture
@@ -68,13 +70,13 @@ def test_the_noise_of_one_run_each_is_that_of_examples(write_answers):
     versus = compare_paths([write_answers()])
     row = noise_table(versus).frame.iloc[0]
     assert row["examples"] == "100%"
-    assert row["finetuning"] == "not known"
+    assert row["finetuning"] == MISSING
     assert row["needed"].endswith(" examples")
 
 
 def test_the_noise_of_scores_is_that_of_seeds(write_answers):
     row = noise_table(compare_paths([write_answers(seeds=4, scores=True)])).frame.iloc[0]
-    assert row["examples"] == "not known"
+    assert row["examples"] == MISSING
     assert row["finetuning"] == "100%"
 
 
@@ -120,3 +122,33 @@ def test_a_margin_that_is_not_above_0_is_refused(write_answers):
 def test_a_mistake_on_the_command_line_is_one_line(refused, write_answers):
     message = refused("compare", write_answers(), "--reference", "three")
     assert message.startswith("unknown system 'three'")
+
+
+def test_html_has_a_forest_and_other_formats_have_none(glue_bench_verb, write_answers):
+    path = write_answers()
+    assert glue_bench_verb("compare", path, "--format", "html").out.count("data:image/svg") == 1
+    assert "svg" not in glue_bench_verb("compare", path).out
+
+
+def test_figures_are_written_to_a_folder(glue_bench_verb, write_answers, tmp_path):
+    glue_bench_verb("compare", write_answers(), "--figures", tmp_path / "figures")
+    names = sorted(file.name for file in (tmp_path / "figures").iterdir())
+    assert names == ["contrasts.pdf", "contrasts.png", "contrasts.svg"]
+
+
+def test_the_forest_has_a_row_for_each_contrast_and_dots_for_seeds(write_answers):
+    versus = compare_paths([write_answers(seeds=4)])
+    (drawing,) = versus_figures(versus)
+    (axes,) = drawing.figure.axes
+    assert len(axes.get_yticks()) == len(versus.contrasts)
+    dots = [line for line in axes.lines if line.get_marker() == "."]
+    assert len(dots[0].get_xdata()) == 4
+
+
+def test_the_average_needs_so_many_times_the_examples(write_answers, tmp_path):
+    frame = pd.read_csv(write_answers())
+    path = tmp_path / "two.csv"
+    pd.concat([frame, frame.assign(task="other")]).to_csv(path, index=False)
+    row = noise_table(compare_paths([path])).frame.iloc[0]
+    assert row["task"] == "Average"
+    assert row["needed"].endswith(" times the examples")

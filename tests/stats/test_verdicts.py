@@ -9,7 +9,7 @@ import pytest
 from helpers.simulated import REGIMES, outcomes_of, simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
+from scipy.stats import norm, ttest_rel
 
 from glue_bench.data.measures import MEASURES
 from glue_bench.errors import UserError
@@ -21,6 +21,7 @@ from glue_bench.stats.verdicts import (
     assess,
     equivalence,
     holm,
+    paired_p,
     two_sided,
     verdicts,
 )
@@ -96,7 +97,7 @@ def test_a_row_for_each_arm_but_the_reference_the_average_first():
 
 
 def test_a_row_has_every_number():
-    frame = verdicts_of(draw())
+    frame = verdicts_of(draw(seeds=6))
     assert frame[NUMBERS].notna().all(axis=None)
     np.testing.assert_allclose(frame["p_adjusted"], np.minimum(1, 2 * frame["p"]))
     np.testing.assert_allclose(frame["high"] - frame["difference"], frame["smallest"])
@@ -441,3 +442,25 @@ def test_a_column_of_the_average_is_there_before_any_of_its_arms_has_run():
     later = without_runs(columns[2], columns[2].runs.arms < 2)
     for group in assess([columns[0], later], groups):
         assert [estimate.column for estimate in group.estimates] == ["average", "sst2", "rte"]
+
+
+@pytest.mark.parametrize("seeds", [6, 12])
+def test_the_paired_test_is_that_of_scipy(seeds):
+    first, second = np.random.default_rng(4).normal(size=(2, seeds))
+    assert paired_p(first - second) == pytest.approx(ttest_rel(first, second).pvalue)
+
+
+def test_below_six_seeds_there_is_no_paired_test():
+    assert np.isnan(paired_p(np.arange(5.0)))
+
+
+def test_paired_tests_are_corrected_as_their_family_is():
+    """Bonferroni from the reference, Holm for declared contrasts."""
+    group = assess_all(draw(columns=["sst2"], seeds=8))
+    others = [arm for arm in group.arms if arm != group.reference]
+    differences = [group.estimates[0].differences(arm, group.reference) for arm in others]
+    p = np.array([paired_p(values) for values in differences])
+    frame = verdicts([group], [(arm, group.reference) for arm in others])
+    p_paired = frame.groupby("kind")["p_paired"].apply(list)
+    np.testing.assert_allclose(p_paired["reference"], np.minimum(1, 2 * p))
+    np.testing.assert_allclose(p_paired["declared"], np.minimum(1, holm(p, 2) * p))

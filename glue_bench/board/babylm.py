@@ -1,0 +1,125 @@
+"""Predictions of BabyLM's evaluation pipeline, with the right answers of its evaluation data.
+
+The pipeline (2025 and 2026, strict tracks) writes a `predictions.json` for each task:
+
+    {"SUBTASK": {"predictions": [{"id": "SUBTASK_0", "pred": ANSWER}, ...]}, ...}
+
+It has no right answers. They are in the folder of JSON lines that the model was evaluated on, such
+as `evaluation_data/full_eval/blimp_filtered`. The prediction n is of row n of its subtask.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from glue_bench.errors import UserError, quoted
+from glue_bench.files import read_file
+
+MAX_BYTES = 2**30
+COMPS_SUBTASKS = {
+    "comps_base": "base",
+    "comps_wugs": "wugs",
+    "comps_wugs_dist-before": "wugs_dist_before",
+    "comps_wugs_dist-in-between": "wugs_dist_in_between",
+}
+"""The subtasks of COMPS by the names of their files."""
+
+
+def read_babylm(path: Path, gold_folder: Path | None) -> pd.DataFrame:
+    """Return a row for each prediction of a file: 1 if it is the right answer, else 0.
+
+    The system is the model in the pipeline's `MODEL/REVISION/zero_shot/...`, with a revision other
+    than `main`; elsewhere it is the folder of the file.
+
+    Args:
+        path: A `predictions.json`.
+        gold_folder: The folder of JSON lines that the model was evaluated on.
+
+    Raises:
+        UserError: There is no such folder; the file is of another format; its predictions are of
+            other rows than the folder's.
+    """
+    document = json.loads(read_file(path, MAX_BYTES))
+    if not _has_predictions(document):
+        raise UserError(f"'{path}': its subtasks have no predictions, as BabyLM's files have")
+    if gold_folder is None:
+        raise UserError(
+            f"'{path}' has no right answers; give --gold FOLDER, the folder of BabyLM's evaluation "
+            "data that it was predicted from"
+        )
+    answers_by_subtask = _read_answers(gold_folder)
+    system = _system_of(path)
+    rows: list[dict[str, Any]] = []
+    for subtask, results in document.items():
+        predictions = results["predictions"]
+        answers = answers_by_subtask.get(subtask, [])
+        if len(predictions) != len(answers):
+            raise UserError(
+                f"'{path}' has {len(predictions):,} predictions of {quoted(subtask)}, and "
+                f"'{gold_folder}' has {len(answers):,} rows of it"
+            )
+        for prediction, answer in zip(predictions, answers, strict=True):
+            is_right = str(prediction["pred"]).strip() == answer
+            rows.append(
+                {
+                    "system": system,
+                    "task": subtask,
+                    "id": prediction["id"],
+                    "outcome": float(is_right),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _has_predictions(document: Any) -> bool:
+    """Return whether a document has a list of predictions for each subtask."""
+    if not isinstance(document, dict):
+        return False
+    for results in document.values():
+        if not isinstance(results, dict) or not isinstance(results.get("predictions"), list):
+            return False
+    return bool(document)
+
+
+def _system_of(path: Path) -> str:
+    """Return the name of the model that a file is of."""
+    parts = path.absolute().parts
+    for kind in ("zero_shot", "finetune"):
+        place = parts.index(kind) if kind in parts else 0
+        if place >= 2:
+            model, revision = parts[place - 2 : place]
+            return model if revision == "main" else f"{model} {revision}"
+    return path.absolute().parent.name
+
+
+def _read_answers(folder: Path) -> dict[str, list[str]]:
+    """Return the right answers of each subtask, in the order of the rows of its file."""
+    files = sorted(folder.glob("*.jsonl"))
+    if not files:
+        raise UserError(f"--gold: there is no .jsonl file in '{folder}'")
+    answers_by_subtask: dict[str, list[str]] = {}
+    for file in files:
+        stem = file.name.split(".")[0]
+        text = read_file(file, MAX_BYTES).decode("utf-8-sig")
+        for number, line in enumerate(text.splitlines(), 1):
+            try:
+                subtask, answer = _answer_of(json.loads(line), stem)
+            except (ValueError, KeyError, TypeError) as error:
+                raise UserError(f"'{file}', line {number}: no row with a right answer") from error
+            answers_by_subtask.setdefault(subtask, []).append(answer.strip())
+    return answers_by_subtask
+
+
+def _answer_of(row: dict[str, Any], stem: str) -> tuple[str, str]:
+    """Return the subtask of a row and its right answer; `stem` is the name of its file."""
+    if "sentence_good" in row:  # BLiMP and its supplement
+        return str(row.get("UID", stem)), row["sentence_good"]
+    if "Target1" in row:  # EWoK
+        return row["Domain"], row["Target1"]
+    if "options" in row:  # entity tracking
+        return f"{stem}_{row['numops']}_ops", row["options"][0]
+    if "prefix_acceptable" in row:  # COMPS
+        return COMPS_SUBTASKS[stem], f"{row['prefix_acceptable']} {row['property_phrase']}"
+    return stem, str(row["label"])  # GLUE and SuperGLUE

@@ -1,0 +1,108 @@
+"""The tables of how many tokens each arm needs for a validation loss, beside the reference."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pandas import DataFrame
+
+from glue_bench.board.compare import Comparison
+from glue_bench.board.lag import lag_frame, reached_frame
+from glue_bench.pages.numbers import MISSING, abbreviate_number, format_number
+from glue_bench.pages.page import Column, Table
+
+MAX_LOSSES = 4
+LAG_COLUMNS = {
+    "arm": Column("Arm"),
+    "tokens": Column("After", show=str),
+    "lag": Column("Lag of the reference", show=str),
+    "ratio": Column("Ratio", show=str),
+    "seeds": Column("Seeds", 0),
+}
+REACHED_LEGEND = (
+    "Tokens after which the validation loss first fell to this value, the mean over seeds. A dash "
+    "is a loss that a seed did not reach."
+)
+LAG_LEGEND = (
+    "Lag: how many tokens later the reference has the loss that the arm has after so many tokens. "
+    "Ratio: the tokens of the reference over those of the arm. A late start alone makes a constant "
+    "lag; a constant ratio means that every token teaches less. Intervals are Student's 95% over "
+    "seeds, for one row alone. The row is the last one before the learning rate falls; `lags.csv` "
+    "has the earlier ones."
+)
+
+
+def lag_tables(comparison: Comparison) -> list[Table]:
+    """Make the tables of tokens until a loss and of lags; none without curves of several arms."""
+    lags = lags_of(comparison)
+    lags = lags[~lags["in_decay"].astype(bool)]
+    if lags.empty:
+        return []
+    reference = str(lags["reference"].iloc[0])
+    rows: list[dict[str, Any]] = []
+    for row in lags.groupby("arm", sort=False).tail(1).to_dict("records"):
+        rows.append(_lag_texts({str(name): value for name, value in row.items()}))
+    lag_table = Table(
+        title=f"Lag of {reference}",
+        frame=DataFrame(rows, columns=list(LAG_COLUMNS)),
+        columns=LAG_COLUMNS,
+        legend=(LAG_LEGEND,),
+    )
+    return [reached_table(comparison, reference), lag_table]
+
+
+def reached_table(comparison: Comparison, reference: str) -> Table:
+    """Make the table of tokens until each of a few losses that the reference reached."""
+    reached = reached_frame(comparison.board.results.losses)
+    runs = reached.groupby("arm")["pretraining_seed"].nunique()
+    tokens = reached.pivot_table(index="arm", columns="loss", values="tokens", sort=False)
+    counts = reached.pivot_table(
+        index="arm", columns="loss", values="tokens", aggfunc="count", sort=False
+    )
+    tokens = tokens.where(counts.eq(runs, axis=0))
+    losses = sorted(tokens.loc[reference].dropna().index, reverse=True)
+    places = np.linspace(0, len(losses) - 1, MAX_LOSSES + 1).round().astype(int)
+    # At the first loss all runs have hardly begun.
+    chosen = sorted({losses[place] for place in places[1:]}, reverse=True)
+    columns = {"arm": Column("Arm")}
+    frame = DataFrame({"arm": tokens.index})
+    for loss in chosen:
+        name = f"loss {loss:.2f}"
+        columns[name] = Column(f"{loss:.2f} nats", show=str)
+        frame[name] = [_tokens_text(value) for value in tokens[loss]]
+    return Table(
+        title="Tokens until a loss", frame=frame, columns=columns, legend=(REACHED_LEGEND,)
+    )
+
+
+def lags_of(comparison: Comparison) -> DataFrame:
+    """Give the lag of the reference behind every other arm; empty without a reference."""
+    results = comparison.board.results
+    pretraining = results.plan.experiment.pretraining
+    reference = comparison.assessed[0].reference if comparison.assessed else ""
+    decay_share = pretraining.decay_share if pretraining else None
+    return lag_frame(results.losses, reference, decay_share)
+
+
+def _lag_texts(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a row of `lag_frame` as the texts of its row."""
+    lag = _tokens_text(row["lag"])
+    ratio = format_number(row["ratio"])
+    if not math.isnan(row["ratio_low"]):
+        low = _tokens_text(row["lag_low"])
+        high = _tokens_text(row["lag_high"])
+        lag += f" ({low} to {high})"
+        ratio += f" ({format_number(row['ratio_low'])} to {format_number(row['ratio_high'])})"
+    return {
+        "arm": row["arm"],
+        "tokens": _tokens_text(row["tokens"]),
+        "lag": lag,
+        "ratio": ratio,
+        "seeds": row["seeds"],
+    }
+
+
+def _tokens_text(tokens: float) -> str:
+    """Write a number of tokens with a letter for its size."""
+    return MISSING if math.isnan(tokens) else abbreviate_number(tokens)
