@@ -33,6 +33,13 @@ STATE = "state.json"
 """A file of each split that `save_to_disk` writes, with the names of the split's other files."""
 
 
+def repository_of(task: Task) -> str:
+    """Return the data set on the hub that has a task's rows, or "" if they are in files alone."""
+    if task.origin is None:
+        return REPOSITORY
+    return task.origin.hub.repository if task.origin.hub else ""
+
+
 class HubSource(Source):
     """The dataset repository on the hub; nothing is fetched before the first `load`."""
 

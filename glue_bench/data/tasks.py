@@ -103,6 +103,11 @@ class Task:
         return self.title if self.benchmark == OWN else f"{self.benchmark} {self.title}"
 
     @property
+    def place(self) -> str:
+        """Its name behind that of its benchmark, in logs: `glue.rte`."""
+        return f"{self.benchmark.lower()}.{self.name}"
+
+    @property
     def definition(self) -> str:
         """What decides its results beside its rows; empty for GLUE, where the name says it."""
         if self.origin is None:

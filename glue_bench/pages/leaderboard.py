@@ -10,7 +10,7 @@ from dataclasses import replace
 from glue_bench.board.board import Board, steps_frame
 from glue_bench.board.compare import CONTRAST_COLUMNS, Comparison, leaderboard_frame, score_columns
 from glue_bench.data.measures import MEASURES, PRETRAINING_MEASURES
-from glue_bench.data.tasks import scored_columns
+from glue_bench.data.tasks import find_task, scored_columns
 from glue_bench.pages.arms import arms_table
 from glue_bench.pages.groups import groups_shown
 from glue_bench.pages.marks import LEGEND, step_marks
@@ -49,6 +49,8 @@ def page_notes(comparison: Comparison) -> list[str]:
         notes.append("medians")
     places = scored_columns()
     tasks = {places[column][0] for column in board.columns}
+    if any(find_task(task).benchmark != "GLUE" for task in tasks):
+        notes.append("other tasks")
     if not tasks.isdisjoint(board.results.altered_tasks):
         notes.append("differences")
     compared_columns = board.columns + PRETRAINING_MEASURES

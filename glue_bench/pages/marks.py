@@ -30,6 +30,10 @@ SCORES_NOTE = (
     "Pearson correlation for STS-B, accuracy elsewhere. "
     "Avg.: the mean of the task columns; WNLI never counts."
 )
+OTHER_TASKS_NOTE = (
+    "Scores of tasks that are not GLUE's are the first of their metrics. "
+    "GLUE avg.: the mean of GLUE's columns alone."
+)
 MEASURES_NOTE = (
     "Val. loss: cross-entropy per masked word on held-out text after pretraining, in nats; "
     "the lowest is best. Swap test: how often the encoder prefers a text to the same text with "
@@ -72,6 +76,7 @@ MARKS_NOTE = (
 LEGEND = {
     "task": SCORES_NOTE,
     AVERAGE: SCORES_NOTE,
+    "other tasks": OTHER_TASKS_NOTE,
     "validation_loss": MEASURES_NOTE,
     "swap_1": MEASURES_NOTE,
     "difference": DIFFERENCE_NOTE,

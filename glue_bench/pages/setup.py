@@ -190,7 +190,8 @@ def data_text(board: Board) -> str:
     by_count = titles(tuple(results.tasks.index[is_complete_by_count]))
     if by_count:
         texts.append(f"{by_count} complete by count, content not checked")
-    if len(texts) == 1 and not results.banner:
+    is_of_glue = any(find_task(task).benchmark == "GLUE" for task in results.tasks.index)
+    if len(texts) == 1 and not results.banner and is_of_glue:
         return f"{results.data_source}, complete"
     return "; ".join(texts)
 

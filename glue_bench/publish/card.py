@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ from glue_bench.board.board import Board
 from glue_bench.board.chosen import arm_scores, find_arm, median_runs
 from glue_bench.board.results import Results
 from glue_bench.config import NATIVE
-from glue_bench.data.hub import REPOSITORY
-from glue_bench.data.tasks import TASKS, titles
+from glue_bench.data.hub import REPOSITORY, repository_of
+from glue_bench.data.tasks import OWN, TASKS, find_task, titles
 from glue_bench.errors import IN_A_FILE, UserError, first_line
 from glue_bench.files import ELSEWHERE, results_written_to, whole_folder
 from glue_bench.pages.page import Column, Page, Table
@@ -99,7 +99,8 @@ def make_card(board: Board, arm: str | None) -> Card:
             files[f"{folder}{name}"] = model / name
     scores = _card_scores(board, arm)
     text = _card_text(board, arm, runs, list(models), scores)
-    stated = scores[scores["is_stated"]]
+    is_of_glue = scores["task"].isin(TASKS)
+    stated = scores[scores["is_stated"] & is_of_glue]
     if len(stated):
         files[RESULTS_FILE] = _results_file(stated)
     files[CARD_FILE] = text.encode()
@@ -144,6 +145,7 @@ def _card_text(
     if scores["unchecked"].any():
         unchecked_tasks = tuple(scores.loc[scores["unchecked"], "task"].unique())
         legend.append(UNCHECKED.format(tasks=titles(unchecked_tasks)))
+    benchmarks = _benchmarks(runs.index)
     is_native = cell["variant"] == NATIVE
     kind = "as it is published" if is_native else f"with the variant `{cell['variant']}`"
     tool = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
@@ -151,7 +153,8 @@ def _card_text(
         frame=scores,
         columns=COLUMNS,
         caption=(
-            f"An encoder {kind}, fine-tuned on GLUE by {tool}. Each task has a model of its own."
+            f"An encoder {kind}, fine-tuned on {', '.join(benchmarks)} by {tool}. "
+            "Each task has a model of its own."
         ),
         legend=tuple(legend),
     )
@@ -161,8 +164,17 @@ def _card_text(
         tables=(table,),
     )
     stated = scores[scores["is_stated"]]
-    header = _front_matter(arm, cell, results.arms["checkpoint"][arm], stated)
+    header = _front_matter(arm, cell, results.arms["checkpoint"][arm], stated, benchmarks)
     return f"---\n{header}\n---\n\n{to_markdown(page)}{_usage(tasks, is_native=is_native)}"
+
+
+def _benchmarks(tasks: Iterable[str]) -> list[str]:
+    """Name what tasks are of: GLUE once, and each task of one's own by its title."""
+    names: dict[str, None] = {}
+    for name in tasks:
+        task = find_task(name)
+        names[task.title if task.benchmark == OWN else task.benchmark] = None
+    return list(names)
 
 
 def _usage(tasks: list[str], *, is_native: bool) -> str:
@@ -185,7 +197,9 @@ def _is_unchecked(scores: pd.DataFrame, results: Results) -> pd.Series:
     return pd.Series(is_unchecked, index=scores.index, dtype=bool)
 
 
-def _front_matter(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) -> str:
+def _front_matter(
+    arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame, benchmarks: list[str]
+) -> str:
     """Write what the hub reads of a card.
 
     Args:
@@ -193,26 +207,30 @@ def _front_matter(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFra
         cell: A row of `Results.cells` of one of its runs.
         checkpoint: The checkpoint of the arm.
         stated: The rows of `arm_scores` whose scores the hub is told.
+        benchmarks: What the arm was fine-tuned on.
     """
     from huggingface_hub import ModelCardData, constants
 
     evaluations: list[EvalResult] = []
     for row in stated.to_dict("records"):
         evaluations += _evaluations(row)
+    repositories = dict.fromkeys(repository_of(find_task(task)) for task in stated["task"])
     # A checkpoint without a revision may be a folder or a model of the hub: the cache tells.
     copy = Path(constants.HF_HUB_CACHE, f"models--{checkpoint.replace('/', '--')}")
     is_of_hub = cell["base_model"] or (copy.is_dir() and not Path(checkpoint).exists())
     is_native = cell["variant"] == NATIVE
-    tags = ["glue", "glue-bench"]
+    tags = ["glue-bench"]
+    if "GLUE" in benchmarks:
+        tags.insert(0, "glue")
     if not is_native:
         tags.append(cell["variant"])
     data = ModelCardData(
         library_name="transformers" if is_native else "glue-bench",
         pipeline_tag="text-classification",
-        language="en",
+        language="en" if "GLUE" in benchmarks else None,
         tags=tags,
         base_model=checkpoint if is_of_hub else None,
-        datasets=[REPOSITORY] if evaluations else None,
+        datasets=list(filter(None, repositories)) or None,
         model_name=arm,
         eval_results=evaluations or None,
     )
@@ -223,6 +241,7 @@ def _evaluations(row: dict[Any, Any]) -> "list[EvalResult]":
     """Return the score of this model and, for several seeds, the mean. See `arm_scores`."""
     from huggingface_hub import EvalResult
 
+    task = find_task(row["task"])
     values = {row["name"]: row["value"]}
     if row["n"] > 1 and not math.isnan(row["mean"]):
         name = f"{row['name']}, mean of {row['n']} seeds, standard error {row['error']:.4f}"
@@ -232,9 +251,9 @@ def _evaluations(row: dict[Any, Any]) -> "list[EvalResult]":
         evaluation = EvalResult(
             task_type="text-classification",
             task_name=row["title"],
-            dataset_type=REPOSITORY,
-            dataset_name=f"GLUE {row['title']}",
-            dataset_config=row["task"],
+            dataset_type=repository_of(task) or task.name,
+            dataset_name=task.full_title,
+            dataset_config=task.name,
             dataset_split=row["split"],
             dataset_revision=row["revision"] or None,
             metric_type=row["metric"],
@@ -246,7 +265,7 @@ def _evaluations(row: dict[Any, Any]) -> "list[EvalResult]":
 
 
 def _results_file(stated: pd.DataFrame) -> bytes:
-    """Write the scores of the models as the hub's `.eval_results` have them.
+    """Write the scores on GLUE as the hub's `.eval_results` have them.
 
     That format has one number for each task. It is the task's main metric, as it is printed in the
     card. MNLI's two sets are tasks of their own.
@@ -258,7 +277,7 @@ def _results_file(stated: pd.DataFrame) -> bytes:
 
     entries: list[EvalResultEntry] = []
     for row in stated.to_dict("records"):
-        if row["metric"] != TASKS[row["task"]].metrics[0]:
+        if row["metric"] != find_task(row["task"]).metrics[0]:
             continue
         entry = EvalResultEntry(
             dataset_id=REPOSITORY,

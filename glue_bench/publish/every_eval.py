@@ -21,7 +21,8 @@ from glue_bench.board.aggregation import BOTH_SEEDS
 from glue_bench.board.board import Board
 from glue_bench.board.chosen import arm_scores
 from glue_bench.board.column_runs import read_outcomes
-from glue_bench.data.hub import REPOSITORY
+from glue_bench.data.hub import repository_of
+from glue_bench.data.measures import SHARES
 from glue_bench.data.tasks import find_task, titles
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
@@ -235,7 +236,7 @@ def _result(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -> dic
         is_checked: Whether the rows of the split were compared with the hub's dataset. Only then
             the entry names that dataset.
     """
-    name = f"glue.{row['task']}.{row['split']}"
+    name = f"{find_task(row['task']).place}.{row['split']}"
     return {
         "evaluation_result_id": f"{name}.{row['metric']}",
         "evaluation_name": name,
@@ -248,13 +249,18 @@ def _result(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -> dic
 def _source_data(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -> dict[str, Any]:
     task = find_task(row["task"])
     split = row["split"]
-    source: dict[str, Any] = {"dataset_name": f"GLUE {task.title}", "source_type": "other"}
+    repository = repository_of(task)
+    source: dict[str, Any] = {"dataset_name": task.full_title, "source_type": "other"}
     details = {"config": task.name, "digest": runs["data"].iloc[0]}
-    if is_checked:
+    if is_checked and repository:
         source["source_type"] = "hf_dataset"
-        source["hf_repo"] = REPOSITORY
+        source["hf_repo"] = repository
         source["hf_split"] = split
-        source["samples_number"] = task.splits[split].rows
+        if task.splits[split].rows:
+            source["samples_number"] = task.splits[split].rows
+    elif not repository:
+        details["split"] = split
+        details["content"] = "files of whoever made the runs"
     else:
         details["split"] = split
         details["content"] = "complete by count, not compared with the official rows"
@@ -266,7 +272,7 @@ def _source_data(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -
 
 def _metric_config(row: dict[Any, Any]) -> dict[str, Any]:
     metric = row["metric"]
-    is_proportion = metric in ("accuracy", "f1")
+    is_proportion = metric in SHARES
     return {
         "evaluation_description": find_task(row["task"]).summary,
         "metric_id": metric,

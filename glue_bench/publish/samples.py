@@ -11,8 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from glue_bench.data.hub import REPOSITORY
-from glue_bench.data.tasks import COLUMNS, TASKS
+from glue_bench.data.hub import repository_of
+from glue_bench.data.tasks import find_task, scored_columns
 from glue_bench.files import whole_file
 from glue_bench.stats.runs import ColumnRuns
 
@@ -40,7 +40,7 @@ class SampleSource:
         """Why the examples of a column are left out, by column."""
         reasons: dict[str, str] = {}
         for column in self.outcomes:
-            if column.task in self.tasks and TASKS[column.task].is_regression:
+            if column.task in self.tasks and find_task(column.task).is_regression:
                 reasons[column.column] = REGRESSION
             elif column.task in self.tasks and self.arm in column.problems:
                 reasons[column.column] = column.problems[self.arm]
@@ -54,9 +54,10 @@ class SampleSource:
                 yield from self._lines_of_column(column)
 
     def _lines_of_column(self, column: ColumnRuns) -> Iterator[bytes]:
-        task, split = COLUMNS[column.column]
-        names = TASKS[task].labels
-        place = f"glue.{task}.{split}"
+        name, split = scored_columns()[column.column]
+        task = find_task(name)
+        place = f"{task.place}.{split}"
+        source = repository_of(task) or task.title
         facts = self.shared | {
             "evaluation_name": place,
             "evaluation_result_id": f"{place}.{column.measure.metric}",
@@ -73,12 +74,12 @@ class SampleSource:
                 sample = {
                     **facts,
                     "sample_id": str(row),
-                    **_answer(names, int(prediction), int(label)),
+                    **_answer(task.labels, int(prediction), int(label)),
                     "metadata": metadata,
                 }
                 if column.clusters is not None:
                     sample["metadata"] = metadata | {"cluster": str(column.clusters[row])}
-                sample["input"]["raw"] = f"{REPOSITORY}, {task}, {split}, row {row}"
+                sample["input"]["raw"] = f"{source}, {task.name}, {split}, row {row}"
                 yield json.dumps(sample, sort_keys=True).encode() + b"\n"
 
 

@@ -58,6 +58,11 @@ def write_submission(
         raise UserError(f"'{output}': the name of a submission ends in .zip")
     arm = find_arm(board, arm)
     results = board.results
+    if not any(find_task(task).benchmark == "GLUE" for task in results.tasks.index):
+        raise UserError(
+            f"'{results.experiment}' has no task of GLUE, so that there is nothing to submit to "
+            "the GLUE site"
+        )
     predictions = _read_predictions(board, arm)
     _check_label_order(results, {FILES[name].model: name for name in predictions.files})
     _check_missing(predictions, results, arm, fill=fill)
