@@ -1,7 +1,7 @@
 """The tables of how many tokens each arm needs for a validation loss, beside the reference."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,13 @@ LAG_COLUMNS = {
     "seeds": Column("Seeds", 0),
 }
 REACHED_LEGEND = (
-    "Tokens after which the validation loss first fell to this value, the mean over seeds. A dash "
-    "is a loss that a seed did not reach."
+    "The first tokens at this loss, the mean over seeds. A dash: a seed did not reach it."
 )
 LAG_LEGEND = (
-    "Lag: how many tokens later the reference has the loss that the arm has after so many tokens. "
-    "Ratio: the tokens of the reference over those of the arm. A late start alone makes a constant "
-    "lag; a constant ratio means that every token teaches less. Intervals are Student's 95% over "
-    "seeds, for one row alone. The row is the last one before the learning rate falls; `lags.csv` "
-    "has the earlier ones."
+    "Lag: how many tokens later the reference has the loss of the arm. Ratio: its tokens over "
+    "those of the arm. A late start alone makes a constant lag; if every token teaches less, the "
+    "ratio is constant. Intervals are Student's 95% over seeds, for one row alone, before the "
+    "learning rate falls; `lags.csv` has the earlier rows."
 )
 
 
@@ -49,28 +47,36 @@ def lag_tables(comparison: Comparison) -> list[Table]:
         columns=LAG_COLUMNS,
         legend=(LAG_LEGEND,),
     )
-    return [reached_table(comparison, reference), lag_table]
+    losses = losses_to_show(comparison.board.results.losses, reference)
+    if not losses:
+        return [lag_table]
+    return [reached_table(comparison.board.results.losses, losses), lag_table]
 
 
-def reached_table(comparison: Comparison, reference: str) -> Table:
-    """Make the table of tokens until each of a few losses that the reference reached."""
-    reached = reached_frame(comparison.board.results.losses)
-    runs = reached.groupby("arm")["pretraining_seed"].nunique()
-    tokens = reached.pivot_table(index="arm", columns="loss", values="tokens", sort=False)
-    counts = reached.pivot_table(
-        index="arm", columns="loss", values="tokens", aggfunc="count", sort=False
-    )
-    tokens = tokens.where(counts.eq(runs, axis=0))
-    losses = sorted(tokens.loc[reference].dropna().index, reverse=True)
-    places = np.linspace(0, len(losses) - 1, MAX_LOSSES + 1).round().astype(int)
+def losses_to_show(losses: DataFrame, reference: str) -> list[float]:
+    """Give a few losses that some seed of the reference reached, the highest first."""
+    reached = reached_frame(losses)
+    of_reference = reached.loc[reached["arm"] == reference, "loss"]
+    levels = np.sort(of_reference.unique())[::-1]
     # At the first loss all runs have hardly begun.
-    chosen = sorted({losses[place] for place in places[1:]}, reverse=True)
+    places = np.linspace(0, len(levels) - 1, MAX_LOSSES + 1)[1:].round().astype(int)
+    return [float(level) for level in levels[np.unique(places)]] if len(levels) else []
+
+
+def reached_table(losses: DataFrame, levels: Sequence[float]) -> Table:
+    """Make the table of tokens until each of these losses."""
+    reached = reached_frame(losses)
+    measured = losses.dropna(subset="validation_loss")
+    runs = measured.groupby("arm", sort=False)["pretraining_seed"].nunique()
     columns = {"arm": Column("Arm")}
-    frame = DataFrame({"arm": tokens.index})
-    for loss in chosen:
+    frame = DataFrame({"arm": runs.index})
+    for loss in levels:
+        of_loss = reached[reached["loss"] == loss].groupby("arm")["tokens"]
+        counts = of_loss.count().reindex(runs.index)
+        tokens = of_loss.mean().reindex(runs.index).where(counts == runs)
         name = f"loss {loss:.2f}"
         columns[name] = Column(f"{loss:.2f} nats", show=str)
-        frame[name] = [_tokens_text(value) for value in tokens[loss]]
+        frame[name] = tokens.map(_tokens_text).to_numpy()
     return Table(
         title="Tokens until a loss", frame=frame, columns=columns, legend=(REACHED_LEGEND,)
     )

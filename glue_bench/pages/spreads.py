@@ -28,22 +28,20 @@ NOISE_COLUMNS = {
     "examples": Column("Examples", show=str),
 }
 NOISE_LEGEND = {
-    "noise": "Shares of the variance of a difference from the reference, with the seeds that were "
-    "run. More seeds reduce the first two; only a larger validation set reduces the third. With "
-    "one fine-tuning seed for each pretraining, the share of pretraining includes fine-tuning.",
+    "noise": "Shares of the variance of a difference from the reference. Only a larger validation "
+    "set reduces that of examples. With one fine-tuning seed for each pretraining, the share of "
+    "pretraining includes it.",
 }
 LEGEND = {
     "smallest": "Standard deviations, in the unit of the column. Between pretrainings: of an arm "
     "beyond what the seed does to all arms; with one fine-tuning seed for each pretraining it "
     "includes fine-tuning. Over examples: of a difference, over other validation sets (for Val. "
     "loss documents) of this size; no number of seeds reduces it.",
-    "clusters": "Examples that share a text (MNLI's premise, QNLI's question) count as one "
-    "cluster.",
+    "clusters": "Rows that share a text (MNLI's premise, QNLI's question) are one cluster.",
     "no clusters": "These results were stored without clusters: examples that share a text (MNLI's "
     "premise, QNLI's question) count as independent. The same `glue-bench run` stores them.",
-    "dash": "A dash is a spread that these runs do not show, because there is one seed of its "
-    "kind or because it is not told from 0. As a smallest difference it is more than scores can "
-    "differ.",
+    "dash": "A dash is not known, or not told from 0; as a smallest difference it is more than "
+    "scores can differ.",
     "few runs": "Of two seeds p rests on the spread of all arms together, and is too small where "
     "one arm varies more than the others: take three.",
 }

@@ -154,7 +154,7 @@ def test_tokens_until_a_loss_are_the_mean_of_the_seeds():
     comparison = open_comparison("results/study")
     (table,) = tables_of(statistics_page(comparison), "Tokens until")
     reached = reached_frame(comparison.board.results.losses)
-    name = table.frame.columns[-1]
+    name = "loss 5.00"
     loss = float(name.removeprefix("loss "))
     of_add = reached[(reached["arm"] == "add") & (reached["loss"] == loss)]
     texts = table.frame.set_index("arm")[name]
