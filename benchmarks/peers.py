@@ -4,6 +4,7 @@ Trainer is driven as examples/pytorch/text-classification/run_glue.py does. Left
 training and scoring and can be told not to do: saving, progress bars, reporting.
 """
 
+import math
 import tempfile
 import time
 from dataclasses import dataclass, replace
@@ -155,7 +156,9 @@ class StepClock:
             self.times[step] = time.perf_counter()
 
     def step_seconds(self) -> float:
-        """Seconds of a step of the second half."""
+        """Seconds of a step of the second half; NaN if there was one step."""
+        if len(self.times) < 2:
+            return math.nan
         (first, began), (last, ended) = sorted(self.times.items())
         return (ended - began) / (last - first)
 
@@ -223,6 +226,9 @@ def trained(
     model: Any, how: TrainingArguments, train: Dataset, tokenizer: Any, collator: Any, calls: Any
 ) -> Trainer:
     """A Trainer that has trained, and printed nothing."""
+    if how.torch_compile:
+        # After eight models in one process torch.compile would leave the next one as it is.
+        torch.compiler.reset()
     trainer = Trainer(model, how, collator, train, processing_class=tokenizer, callbacks=calls)
     trainer.remove_callback(PrinterCallback)
     trainer.train()
