@@ -27,6 +27,7 @@ from glue_bench.api.models import (
     contract_clauses,
     convert,
     describe_data,
+    known_tasks,
     load_plugins,
     save_analysis,
     save_figures,

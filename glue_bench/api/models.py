@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from glue_bench.analysis.chance import Analysis
     from glue_bench.config.load import Names
+    from glue_bench.data.task import Task
     from glue_bench.model.variants.base import Variant
 
 
@@ -107,6 +108,13 @@ def analyse(
 
 
 # For the command line
+
+
+def known_tasks() -> list[Task]:
+    """List the tasks of GLUE and of other benchmarks."""
+    from glue_bench.data.tasks import KNOWN
+
+    return list(KNOWN.values())
 
 
 def describe_data(source: str) -> pd.DataFrame:

@@ -20,7 +20,7 @@ def data(
 ) -> None:
     """Show what a data source holds: rows, official rows, label balance, digests.
 
-    Without a source, list GLUE's tasks.
+    Without a source, list the tasks.
     """
     if source is None:
         _list_tasks()
@@ -43,11 +43,9 @@ def data(
 
 
 def _list_tasks() -> None:
-    """Print GLUE's tasks with the official sizes of their splits."""
-    from glue_bench import TASKS
-
+    """Print the known tasks with the official sizes of their splits, GLUE's first."""
     rows = []
-    for task in TASKS.values():
+    for task in api.known_tasks():
         sizes = []
         for kind in KINDS:
             size = sum(split.rows for name, split in task.splits.items() if name.startswith(kind))

@@ -26,7 +26,8 @@ from glue_bench.config.settings import (
     Section,
     TaskSettings,
 )
-from glue_bench.data.tasks import Task, find_task
+from glue_bench.data.task import Task
+from glue_bench.data.tasks import find_task
 from glue_bench.errors import QUOTED, MistakesError, UserError, quoted, shortened, unknown
 from glue_bench.files import read_file
 

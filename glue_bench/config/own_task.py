@@ -11,7 +11,8 @@ from glue_bench.config.settings import Place, Section, distinct
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.metrics import METRICS, OF_SCORES, OF_TWO_CLASSES, WITH_STATISTICS
 from glue_bench.data.origin import HubPlace, Origin
-from glue_bench.data.tasks import COLUMNS, KNOWN, OWN, TASKS, Split, Task, add_task
+from glue_bench.data.task import OWN, Split, Task
+from glue_bench.data.tasks import COLUMNS, KNOWN, TASKS, add_task
 from glue_bench.errors import quoted, unknown
 from glue_bench.remote import is_url
 

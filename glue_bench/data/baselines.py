@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from glue_bench.data.task import Task
 from glue_bench.data.task_data import TaskData, held_out_rows
-from glue_bench.data.tasks import Task
 
 WORD_OVERLAP = "word overlap"
 BAG_OF_WORDS = "bag of words"

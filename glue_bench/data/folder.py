@@ -4,8 +4,9 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 
+from glue_bench.data.task import Task
 from glue_bench.data.task_data import Source
-from glue_bench.data.tasks import TASKS, Task, find_task
+from glue_bench.data.tasks import TASKS, find_task
 from glue_bench.errors import UserError
 
 DOWNLOADED = "diagnostic"

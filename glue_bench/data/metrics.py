@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pandas import Series
 
+from glue_bench.data.task import Task
 from glue_bench.data.task_data import UNLABELLED
-from glue_bench.data.tasks import Task, find_task
+from glue_bench.data.tasks import find_task
 
 CONSTANT = 1e-6
 """Scores closer together than this, times the largest where that exceeds 1, are one score."""

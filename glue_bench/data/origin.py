@@ -36,10 +36,12 @@ class Origin:
         files: The file of each split.
         hub: The data set, where there are no files.
         validation_share: The part of train that becomes validation; None if validation is there.
-        folder: The name of its folder where a benchmark is kept as a folder.
+        folder: The name of its folder where a benchmark is kept as a folder of tasks.
+        renamed: Columns that have other names in that folder; `target.text` is a value in a value.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
     hub: HubPlace | None = None
     validation_share: float | None = None
     folder: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ import pandas as pd
 from glue_bench.data.hub import load_dataset
 from glue_bench.data.origin import HubPlace, Origin
 from glue_bench.data.tables import Table, arrow_table, read_table_file
+from glue_bench.data.task import OWN, Task
 from glue_bench.data.task_data import TaskData, held_out_rows
-from glue_bench.data.tasks import Task
 from glue_bench.data.tsv import TEXT_COLUMNS, unlabelled
 from glue_bench.errors import NEAR, QUOTED, UserError, quoted, shortened
 from glue_bench.remote import fetched, is_url
 
+HUB = "hub"
+DEMO = "demo"
 FIELD = re.compile(r"\{([^{}]+)\}")
 """A column in a template."""
 NO_LABEL = ("", None, -1, "-1")
@@ -26,12 +29,21 @@ NO_LABEL = ("", None, -1, "-1")
 MAX_SHOWN_LABELS = 10
 
 
-def read_own(task: Task) -> TaskData:
+def read_own(task: Task, data: str = HUB) -> TaskData:
     """Read all splits of a task that has an `origin`.
 
-    Raises UserError for what is missing, or cannot be learned or scored, with the place.
+    Args:
+        task: The task.
+        data: The experiment's source of data. The tasks of a benchmark are read from the hub, or
+            from the benchmark's folder; a user's own task says itself where its rows are.
+
+    Raises:
+        UserError: rows are missing, or cannot be learned or scored; with the place.
     """
     origin = _origin_of(task)
+    if task.benchmark != OWN and data != HUB:
+        origin = _in_folder(task, origin, data)
+        task = replace(task, texts=_renamed(task.texts, origin))
     tables = _read_tables(task, origin)
     frames: dict[str, pd.DataFrame] = {}
     clusters: dict[str, np.ndarray] = {}
@@ -49,7 +61,7 @@ def read_own(task: Task) -> TaskData:
         _check_classes(task, "validation", place, frames["validation"]["label"])
     order = list(task.splits)
     ordered = dict(sorted(frames.items(), key=lambda item: order.index(item[0])))
-    source = "own files" if origin.hub is None else f"hub {origin.hub.repository}"
+    source = f"{task.benchmark} files" if origin.hub is None else f"hub {origin.hub.repository}"
     revision = origin.hub.revision if origin.hub else None
     return TaskData(
         task.name,
@@ -65,6 +77,33 @@ def _origin_of(task: Task) -> Origin:
     if task.origin is None:
         raise UserError(f"{task.title} is a task of GLUE; its rows are in the source of the data")
     return task.origin
+
+
+def _in_folder(task: Task, origin: Origin, data: str) -> Origin:
+    """Return where the files of a benchmark's task are in the folder `data`."""
+    advice = f"set `data: {HUB}`, or give a folder with {origin.folder}/train.jsonl and so on"
+    if data == DEMO:
+        raise UserError(f"the demo has no {task.title}; {advice}")
+    folder = fetched(data) if is_url(data) else Path(data).expanduser()
+    files: dict[str, str] = {}
+    for split, facts in task.splits.items():
+        path = folder / origin.folder / facts.file
+        if path.exists():
+            files[split] = str(path)
+    missing = {"train", "validation"} & task.splits.keys() - files.keys()
+    if missing:
+        raise UserError(f"no {task.title} ({', '.join(sorted(missing))}) in '{data}'; {advice}")
+    return replace(origin, hub=None, files=files)
+
+
+def _renamed(texts: Sequence[str], origin: Origin) -> tuple[str, ...]:
+    """Return texts whose columns have their names in a folder."""
+    renamed: list[str] = []
+    for text in texts:
+        for column, name in origin.renamed.items():
+            text = name if text == column else text.replace(f"{{{column}}}", f"{{{name}}}")
+        renamed.append(text)
+    return tuple(renamed)
 
 
 def _read_tables(task: Task, origin: Origin) -> dict[str, Table]:

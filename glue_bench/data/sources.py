@@ -9,8 +9,9 @@ import pandas as pd
 from glue_bench.data.demo import DemoSource
 from glue_bench.data.folder import FolderSource, advice_for, listed, listed_names, task_of
 from glue_bench.data.hub import CloneSource, HubSource, SavedSource
+from glue_bench.data.task import OWN, Task
 from glue_bench.data.task_data import UNLABELLED, Source, TaskData
-from glue_bench.data.tasks import OWN, TASKS, Task, titles
+from glue_bench.data.tasks import TASKS, titles
 from glue_bench.data.tsv import TsvSource
 from glue_bench.errors import UserError, unknown
 from glue_bench.remote import fetched, is_url

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.data.official import OFFICIAL, difference, split_digest
-from glue_bench.data.tasks import TASKS, Task, find_task
+from glue_bench.data.task import OWN, Task
+from glue_bench.data.tasks import TASKS, find_task
 
 UNLABELLED = -1
 TEXT_COLUMNS = ("text_a", "text_b")
@@ -93,9 +94,9 @@ class TaskData:
     @property
     def unchecked(self) -> tuple[str, ...]:
         """Splits of the official size that could not be compared with the official ones."""
-        if self._is_made_up or self.revision is not None or self.row.origin is not None:
+        if self._is_made_up or self.revision is not None or self.row.benchmark == OWN:
             return ()
-        known_digests = OFFICIAL[self.task]
+        known_digests = OFFICIAL.get(self.task, {})
         return tuple(split for split in self._whole_splits if split not in known_digests)
 
     @property

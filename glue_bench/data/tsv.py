@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.data.folder import FolderSource
+from glue_bench.data.task import Task
 from glue_bench.data.task_data import UNLABELLED, TaskData
-from glue_bench.data.tasks import Task
 from glue_bench.errors import QUOTED, UserError, quoted, shortened
 from glue_bench.files import read_file
 

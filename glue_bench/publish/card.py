@@ -15,7 +15,8 @@ from glue_bench.board.chosen import arm_scores, find_arm, median_runs
 from glue_bench.board.results import Results
 from glue_bench.config import NATIVE
 from glue_bench.data.hub import REPOSITORY, repository_of
-from glue_bench.data.tasks import OWN, TASKS, find_task, titles
+from glue_bench.data.task import OWN
+from glue_bench.data.tasks import TASKS, find_task, titles
 from glue_bench.errors import IN_A_FILE, UserError, first_line
 from glue_bench.files import ELSEWHERE, results_written_to, whole_folder
 from glue_bench.pages.page import Column, Page, Table

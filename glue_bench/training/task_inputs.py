@@ -9,10 +9,10 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import Experiment
 from glue_bench.data.hub import HubSource
-from glue_bench.data.own import read_own
+from glue_bench.data.own import HUB, read_own
 from glue_bench.data.sources import open_source
 from glue_bench.data.task_data import Source, TaskData, limited
-from glue_bench.data.tasks import AX_SPLIT, OWN, find_task
+from glue_bench.data.tasks import AX_SPLIT, find_task
 from glue_bench.errors import DiskError, UserError
 from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
 
@@ -62,12 +62,17 @@ class TaskInputs:
     @property
     def kind(self) -> str:
         """The kind of the data source, which is not opened if no task is read from it."""
-        return self.source.kind if self.in_source else OWN
+        if self.in_source:
+            return self.source.kind
+        return HUB if self.experiment.data == HUB else "files"
 
     def read_data(self, task: str) -> TaskData:
         """Read all splits of a task, and cut them to the experiment's limits."""
         row = find_task(task)
-        data = self.source.load(task) if row.origin is None else read_own(row)
+        if row.origin is None:
+            data = self.source.load(task)
+        else:
+            data = read_own(row, self.experiment.data)
         if self.experiment.limit is not None:
             data = limited(data, self.experiment.limit)
         task_limit = self.experiment.finetuning.limit(task)

@@ -10,7 +10,7 @@ import pytest
 from glue_bench import __version__
 from glue_bench.data.sources import DemoSource
 from glue_bench.data.submission import FILES, fill_file, make_zip
-from glue_bench.data.tasks import TASKS
+from glue_bench.data.tasks import KNOWN
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
 from glue_bench.testing import CLAUSES
@@ -29,7 +29,7 @@ def test_the_version_variants_tasks_and_splits_are_listed(glue_bench, small_demo
     variants, tasks, demo = glue_bench("variants"), glue_bench("data"), glue_bench("data", "demo")
     assert [line.split()[0] for line in variants.out.splitlines()[1:]] == list(VARIANTS)
     assert all(variant.summary in variants.out for variant in VARIANTS.values())
-    assert [line.split()[0] for line in tasks.out.splitlines()[1:]] == list(TASKS)
+    assert [line.split()[0] for line in tasks.out.splitlines()[1:]] == list(KNOWN)
     assert re.search(r"(?m)^cola .*matthews_correlation.* 8551 ", tasks.out)
     splits = [line.split()[1:3] for line in demo.out.splitlines() if line.startswith("rte")]
     assert splits == [["train", "48"], ["validation", "24"], ["test", "12"]]

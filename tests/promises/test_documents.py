@@ -82,7 +82,7 @@ def test_the_task_of_the_how_to_reads_the_rows_beside_it(tmp_path):
     (rows,) = blocks("csv", text)
     for name in ("train.csv", "dev.csv"):
         (tmp_path / name).write_text(rows)
-    (tmp_path / "reviews.yaml").write_text(blocks("yaml", text)[0])
+    (tmp_path / "reviews.yaml").write_text(blocks("yaml", text)[1])
     data = read_own(load_task(str(tmp_path / "reviews.yaml")))
     assert data.splits["train"]["label"].tolist() == [0, 1]
     assert data.splits["train"]["text_a"][0] == "The plot is dull, the end too."
