@@ -26,6 +26,12 @@ from glue_bench.model.locate import (
     unpickle,
 )
 from glue_bench.model.parity import check_parity
+from glue_bench.model.relative_bert import (
+    TABLES,
+    check_relative,
+    relative_family,
+    to_relative,
+)
 from glue_bench.model.start import Start, fitting_head
 
 DECODER = "decoder.lm_head.weight"
@@ -56,8 +62,8 @@ def read_checkpoint(name: str, revision: str | None = None, digest: str | None =
     Raises:
         UserError: there is no such checkpoint; its family is not known; its settings are none
             that this encoder computes; its weights are absent, unreadable, incomplete, or not
-            read as transformers reads them (`check_parity`); or its files are no longer those of
-            `digest`.
+            read as transformers reads them (`check_parity`, for relative positions
+            `check_relative`); or its files are no longer those of `digest`.
     """
     place = locate(name, revision)
     start = _read_tupe(place, name) if place.is_file() else _read_folder(place, name)
@@ -70,6 +76,7 @@ def _read_folder(folder: Path, name: str) -> Start:
     """Read a folder of transformers or of ours."""
     settings = read_json(folder / "config.json")
     family = _family(settings, name)
+    kind = settings.get("position_embedding_type")
     try:
         config = _our_config(settings) if family is None else _translated_config(settings, family)
     except Exception as error:  # what transformers raises for an unexpected value is anything
@@ -77,13 +84,18 @@ def _read_folder(folder: Path, name: str) -> Start:
         raise UserError(f"checkpoint '{name}': config.json does not fit: {reason}") from error
     raw = read_weights(folder)
     leaves_head = any(key.startswith("classifier.") for key in raw)
-    if family is not None:
+    if family is None:
+        weights, head = _our_weights(raw)
+        start = _complete(name, config, weights, head)
+    elif kind in TABLES:
+        check_relative(name, settings, raw, family)
+        weights, head = family.translate(raw, config.pad_token_id)
+        to_relative(config, weights, kind)
+        start = _complete(name, config, weights, head)
+    else:
         weights, head = family.translate(raw, config.pad_token_id)
         start = _complete(name, config, weights, head)
         check_parity(folder, start)
-    else:
-        weights, head = _our_weights(raw)
-        start = _complete(name, config, weights, head)
     return replace(start, leaves_head=leaves_head)
 
 
@@ -96,9 +108,11 @@ def _family(settings: Mapping[str, Any], name: str) -> Family | None:
         advice = f"only {', '.join(known_kinds)} can become a variant, others run as they are"
         fault = f"is of model_type {quoted(kind)}"
         raise UserError(f"checkpoint '{name}' {fault}; {advice}: native")
+    if kind == "bert" and positions in TABLES:
+        return relative_family(positions)
     if positions != "absolute":  # transformers 5 reads them as absolute ones, without a word
         fault = f"has {quoted(positions)} positions; only absolute are read"
-        raise UserError(f"checkpoint '{name}' {fault}")
+        raise UserError(f"checkpoint '{name}' {fault}, and of BERT also {' and '.join(TABLES)}")
     return FAMILIES.get(kind)
 
 

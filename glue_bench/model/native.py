@@ -319,7 +319,10 @@ def _check_weights(name: str, base: nn.Module, prefix: str, loading: Mapping[str
     if unread:
         fault = f"transformers would leave {min(unread)} out"
         fault += ", and compute something else than was trained"
-        raise UserError(f"checkpoint '{name}': {fault}; give another checkpoint")
+        advice = "give another checkpoint"
+        if "distance_embedding" in min(unread):
+            advice += ", or take the variant 'relative-key-query' (or 'shaw') from this one"
+        raise UserError(f"checkpoint '{name}': {fault}; {advice}")
     return absent
 
 
