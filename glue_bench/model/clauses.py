@@ -16,6 +16,7 @@ from glue_bench.model.fresh import drawing, fresh, on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 from glue_bench.model.start import Start
 from glue_bench.model.tiny import HEADS, POSITIONS, max_error, pad, random_model, segments, tokens
+from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import EncoderInput, Variant
 
 LOADERS: dict[type[Any], Any] = {
@@ -224,13 +225,21 @@ def additive_start(config: EncoderConfig) -> Start:
     return Start(base, weights, "pretrained", name="additive")
 
 
+def _graft_of(additive: Start, config: EncoderConfig) -> Start:
+    """Graft the variant of a configuration, without the options that only fresh weights have."""
+    options = dict(config.variant_options or {})
+    for option in VARIANTS[config.variant].fresh_options:
+        options.pop(option, None)
+    return grafts.graft(additive, config.variant, options)
+
+
 def graft(config: EncoderConfig) -> str | None:
     """A graft from an additive encoder leaves it as it was and gives finite states.
 
     An exact graft gives the same states.
     """
     additive = additive_start(config)
-    grafted = grafts.graft(additive, config.variant, config.variant_options or {})
+    grafted = _graft_of(additive, config)
     for name, weight in additive_start(config).weights.items():
         if not torch.equal(weight, additive.weights[name]):
             return f"the graft changes the checkpoint's own {name}"
@@ -259,7 +268,7 @@ def draws(config: EncoderConfig) -> str | None:
         with drawing(earlier_seed):
             fresh_weights = fresh(EncoderModel, config).state_dict()
             additive = additive_start(config)
-            grafted = grafts.graft(additive, config.variant, config.variant_options or {})
+            grafted = _graft_of(additive, config)
         weights_by_title = {"fresh weights": fresh_weights, "a graft": grafted.weights}
         for title, weights in weights_by_title.items():
             for name, weight in weights.items():

@@ -12,6 +12,7 @@ from glue_bench.errors import UserError
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import drawing, fresh, on_threads
 from glue_bench.model.start import Start, fitting_head, with_variant
+from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import Add
 from glue_bench.model.variants.base import Additive, Grafted
 from glue_bench.model.variants.options import build_variant, canonical_options, segments_enter
@@ -38,11 +39,19 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
 
     Raises:
         UserError: the checkpoint is of another variant that is not `add`, or of this one with
-            other options.
+            other options; or an option says how fresh weights start, which a checkpoint has not.
     """
     new_options = canonical_options(variant, options)
     old_options = canonical_options(start.config.variant, start.config.variant_options)
     if (start.config.variant, old_options) == (variant, new_options):
+        return start
+    fresh_options = VARIANTS[variant].fresh_options
+    for option in sorted(fresh_options & new_options.keys()):
+        fault = f"option '{option}' of variant '{variant}' says how fresh weights start"
+        advice = f"it changes nothing of '{start.name}'; leave it out"
+        raise UserError(f"{fault}; {advice}")
+    lasting_options = {key: old_options[key] for key in old_options if key not in fresh_options}
+    if (start.config.variant, lasting_options) == (variant, new_options):
         return start
     if start.config.variant != "add":
         old_name = _with_options(start.config.variant, old_options)

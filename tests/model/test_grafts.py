@@ -181,6 +181,24 @@ def test_exact_means_that_nothing_changes_whatever_the_options_of_the_start(befo
     assert start.exact == (max_error(start_states(start), start_states(checkpoint)) < 1e-5)
 
 
+@pytest.mark.parametrize("variant", ["add", "multiply"])
+def test_the_start_of_a_fresh_table_is_refused_from_a_checkpoint(variant):
+    model = random_model(EncoderModel, encoder_config("add"))
+    checkpoint = Start(model.config, model.state_dict(), "pretrained", name="mine")
+    message = f"'position_start' of variant '{variant}' .* changes nothing of 'mine'; leave it out"
+    with pytest.raises(UserError, match=message):
+        graft(checkpoint, variant, {"position_start": 4.0})
+
+
+def test_a_checkpoint_whose_table_started_otherwise_is_taken_as_it_is():
+    options = {"position_start": 4.0, "position_norm": True}
+    config = encoder_config("add", variant_options=options, origin="pretrained")
+    model = random_model(EncoderModel, config)
+    checkpoint = Start(config, model.state_dict(), "pretrained", name="mine")
+    assert graft(checkpoint, "add", options) is checkpoint
+    assert graft(checkpoint, "add", {"position_norm": True}) is checkpoint
+
+
 class Own(Add):
     """Has a parameter of its own, as a plugin's may, and asks on how many threads it is grafted."""
 
@@ -215,9 +233,12 @@ def unfilled_memory_is_nan() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
+GRAFTED_ARMS = [arm for arm in ARMS if "position_start" not in arm[1]]
+
+
 @pytest.mark.usefixtures("unfilled_memory_is_nan")
 @pytest.mark.parametrize("family", ["bert", "electra"])  # with a pooler, and without one
-@pytest.mark.parametrize("arm", [*ARMS, ("own", {})], ids=str)
+@pytest.mark.parametrize("arm", [*GRAFTED_ARMS, ("own", {})], ids=str)
 def test_every_number_of_a_classifier_is_of_its_start_or_drawn(arm, family, tmp_path, monkeypatch):
     """Nothing is drawn that a start's weights replace, and nothing is left without a value."""
     monkeypatch.setitem(VARIANTS, "own", Own)

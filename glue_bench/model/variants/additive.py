@@ -61,12 +61,14 @@ class Add(Variant):
     With `position_norm` LayerNorm is applied to p_i before the sum, as TUPE does before its own
     projections (Ke, He & Liu 2021, appendix B). A normalised row has a root mean square of 1
     whatever the table's start is, so that positions are larger than words at first.
-    `position_start` is the start of the table: see `PositionTable`.
+    `position_start` is the start of a fresh table: see `PositionTable`. A checkpoint has a table
+    already, so that an arm that starts from one is refused this option.
     """
 
     summary = "token + position + segment, as BERT"
     source = "Devlin et al. 2019"
     position_tables: Mapping[str, int] | None = {"positions": 1}
+    fresh_options = frozenset({"position_start"})
 
     def __init__(
         self,

@@ -113,12 +113,16 @@ class Variant(nn.Module, ABC):
     `position_tables` names the modules that are tables of absolute positions, each with the number
     of its first rows that belong to [CLS]. It is empty where only distances count. Where it is
     None, the variant does not declare its tables, and `starting_at` cannot be used.
+
+    `fresh_options` names the options that say how fresh weights start and nothing else. An arm that
+    starts from a checkpoint cannot have them.
     """
 
     name: str
     score_terms: float = 1
     uses_position: bool = True
     position_tables: Mapping[str, int] | None = None
+    fresh_options: frozenset[str] = frozenset()
     summary: str
     source: str
 
