@@ -116,9 +116,12 @@ def check_native(arm: ArmInputs, start: NativeStart) -> None:
         fault = f"beside a longer text than alone, by {change_in_batch:.1e}"
     else:
         return
+    advice = "give another checkpoint"
+    if getattr(start.config, "attention_type", None) == "block_sparse":  # BigBird
+        advice = "set attention_type to original_full in its config.json, or " + advice
     raise UserError(
         f"arm '{arm.name}': its model gives a text other logits {fault}, so that its scores would "
-        "depend on the batches; give another checkpoint"
+        f"depend on the batches; {advice}"
     )
 
 
