@@ -38,7 +38,7 @@ def encoder(variant: str, **options: Any) -> EncoderModel:
 
 
 def difference(first: EncoderModel, second: EncoderModel) -> float:
-    """How far two encoders are apart when the first has the weights of the second where both have them."""
+    """How far two encoders are apart when the first has the weights of the second."""
     weights = first.state_dict() | {
         name: weight for name, weight in second.state_dict().items() if name in first.state_dict()
     }

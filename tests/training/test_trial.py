@@ -31,7 +31,7 @@ QUICK = {"bart", "bert", "fnet", "gpt2", "mpnet", "t5"}
 FLOAT32_ALONE = {"deberta", "xmod"}
 """Families that cannot be trained in bf16."""
 REFUSED = {
-    "big_bird": "other logits when it reads the text again after others.* set attention_type to orig",
+    "big_bird": "when it reads the text again after others.* set attention_type to original",
     "bigbird_pegasus": "other logits when it reads the text again after others",
     "reformer": "its model cannot be trained: ValueError: If training, sequence length",
 }
