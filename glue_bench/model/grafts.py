@@ -42,22 +42,8 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
             other options; or an option says how fresh weights start, which a checkpoint has not.
     """
     new_options = canonical_options(variant, options)
-    old_options = canonical_options(start.config.variant, start.config.variant_options)
-    if (start.config.variant, old_options) == (variant, new_options):
+    if _is_as_it_is(start, variant, new_options):
         return start
-    fresh_options = VARIANTS[variant].fresh_options
-    for option in sorted(fresh_options & new_options.keys()):
-        fault = f"option '{option}' of variant '{variant}' says how fresh weights start"
-        advice = f"it changes nothing of '{start.name}'; leave it out"
-        raise UserError(f"{fault}; {advice}")
-    lasting_options = {key: old_options[key] for key in old_options if key not in fresh_options}
-    if (start.config.variant, lasting_options) == (variant, new_options):
-        return start
-    if start.config.variant != "add":
-        old_name = _with_options(start.config.variant, old_options)
-        new_name = _with_options(variant, new_options)
-        refusal = f"cannot start variant {new_name} from '{start.name}', which is {old_name}"
-        raise UserError(f"{refusal}; only additive checkpoints can be grafted")
     config = with_variant(start.config, variant, new_options, origin="grafted")
     model = fresh(EncoderModel, config)
     additive = additive_weights(start)
@@ -83,6 +69,31 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
         variance_kept=grafted.variance_kept,
         head=fitting_head(config, start.head),
     )
+
+
+def _is_as_it_is(start: Start, variant: str, new_options: Mapping[str, Any]) -> bool:
+    """Say whether a checkpoint is of a variant with these options already.
+
+    Raises UserError, as `graft`, for one that cannot become it.
+    """
+    old_variant = start.config.variant
+    old_options = canonical_options(old_variant, start.config.variant_options)
+    if (old_variant, old_options) == (variant, new_options):
+        return True
+    fresh_options = VARIANTS[variant].fresh_options
+    for option in sorted(fresh_options & new_options.keys()):
+        fault = f"option '{option}' of variant '{variant}' says how fresh weights start"
+        advice = f"it changes nothing of '{start.name}'; leave it out"
+        raise UserError(f"{fault}; {advice}")
+    lasting_options = {key: old_options[key] for key in old_options if key not in fresh_options}
+    if (old_variant, lasting_options) == (variant, new_options):
+        return True
+    if old_variant != "add":
+        old_name = _with_options(old_variant, old_options)
+        new_name = _with_options(variant, new_options)
+        refusal = f"cannot start variant {new_name} from '{start.name}', which is {old_name}"
+        raise UserError(f"{refusal}; only additive checkpoints can be grafted")
+    return False
 
 
 def _with_options(variant: str, options: Mapping[str, Any]) -> str:
