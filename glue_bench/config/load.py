@@ -95,6 +95,7 @@ def load_experiment(
         if not isinstance(values.get("pretraining"), Mapping):
             raise UserError("a corpus is given, but the experiment has no `pretraining`")
         values["pretraining"] = {**values["pretraining"], "corpus": listed(corpus)}
+    _check_shared_keys(values, place)
     try:
         experiment = Experiment.model_validate(_with_full_arms(with_recipe(values)))
     except ValidationError as error:
@@ -213,6 +214,21 @@ def _with_full_arms(values: dict[str, Any]) -> dict[str, Any]:
     if isinstance(arms, list):
         values = values | {"arms": [_full_arm(arm, shared) for arm in arms]}
     return values
+
+
+def _check_shared_keys(values: Mapping[str, Any], place: str) -> None:
+    """Raise UserError for a shared key that no arm takes, because all have checkpoints of theirs."""
+    arms = values.get("arms")
+    if not isinstance(arms, list) or not arms:
+        return
+    if not all(isinstance(arm, Mapping) and "checkpoint" in arm for arm in arms):
+        return
+    for key in SHARED_KEYS:
+        if values.get(key) is not None:
+            raise UserError(
+                f"{place}: `{key}` at the top is of arms without a checkpoint, but every arm has "
+                f"one; give each arm its {key}"
+            )
 
 
 def _full_arm(arm: Any, shared: Mapping[str, Any]) -> Any:
