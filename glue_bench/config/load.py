@@ -217,7 +217,7 @@ def _with_full_arms(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_shared_keys(values: Mapping[str, Any], place: str) -> None:
-    """Raise UserError for a shared key that no arm takes, because all have checkpoints of theirs."""
+    """Raise UserError for a shared key that no arm takes, because each has its checkpoint."""
     arms = values.get("arms")
     if not isinstance(arms, list) or not arms:
         return

@@ -86,7 +86,7 @@ def test_arms_inherit_their_variants_name_and_checkpoint_revision_and_tokenizer_
 def test_a_shared_key_that_no_arm_takes_is_refused():
     arm = {"name": "mine", "variant": "native", "checkpoint": "org/one"}
     values = {"name": "toy", "data": "demo", "arms": [arm], "tokenizer": "org/other"}
-    with pytest.raises(UserError, match="`tokenizer` at the top .* give each arm its tokenizer"):
+    with pytest.raises(UserError, match=r"`tokenizer` at the top .* give each arm its tokenizer"):
         load_experiment(values)
 
 
