@@ -221,6 +221,34 @@ def marks_of_arms(comparison: Comparison, arms: pd.Series) -> dict[str, list[Any
     }
 
 
+def uncontrolled_columns(comparison: Comparison, group: Group) -> set[str]:
+    """Return the columns of scores that fail the positive control: `add` above `none`.
+
+    Where not even an encoder with positions is shown to be above one without them, the scores are
+    no evidence on positions. A planned contrast of the two goes before an exploratory one.
+
+    Args:
+        comparison: The comparison.
+        group: The arms. Without both variants among them nothing is controlled, and nothing fails.
+    """
+    board = comparison.board
+    variants = board.results.arms["variant"]
+    contrasts = pd.concat([comparison.contrasts_of(kind) for kind in ("declared", group.kind)])
+    contrasts = contrasts[contrasts["arm"].isin(group.arms)]
+    least_gains: dict[str, float] = {}
+    for contrast in contrasts.to_dict("records"):
+        pair = (variants.get(contrast["arm"]), variants.get(contrast["reference"]))
+        if pair == ("none", "add"):
+            least_gains.setdefault(contrast["column"], -contrast["high"])
+        elif pair == ("add", "none"):
+            least_gains.setdefault(contrast["column"], contrast["low"])
+    failed: set[str] = set()
+    for column in (AVERAGE, *board.columns):
+        if column in least_gains and not least_gains[column] > 0:  # NaN: it was not tested
+            failed.add(column)
+    return failed
+
+
 def score_columns(comparison: Comparison) -> list[str]:
     """Return the columns of a page: the primary one, the measures, the average, the tasks."""
     board = comparison.board

@@ -1,4 +1,4 @@
-"""What labels are worth without an encoder: predictions of word overlap and of a bag of words."""
+"""What labels are worth without an encoder: predictions from words and from their overlap."""
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from glue_bench.data.task_data import TaskData, held_out_rows
 
 WORD_OVERLAP = "word overlap"
 BAG_OF_WORDS = "bag of words"
+WORDS_AND_OVERLAP = "words and overlap"
 Predictions = dict[str, dict[str, np.ndarray]]
 
 
@@ -26,8 +27,9 @@ def baseline_predictions(data: TaskData, held_out_share: float | None = None) ->
     The models are fitted on the rows that arms are trained on: those of train, without the
     `held_out_share` of them that arms choose rates and epochs by. They are logistic regression for
     classes and ridge regression for scores, with scikit-learn's own penalties. The largest task
-    takes about a minute. The features of word overlap are those of `word_overlap`, which only pairs
-    of texts have. The bag of words has the TF-IDF of each text and these features.
+    takes minutes. BAG_OF_WORDS has the TF-IDF of each text. WORD_OVERLAP has the features
+    of `word_overlap`, which only pairs of texts have. WORDS_AND_OVERLAP has both. For single texts
+    it is the bag of words, so that both have an average over all tasks.
 
     Returns:
         Class ids or scores (rows,) by baseline and split. Without train rows, or without words in
@@ -110,8 +112,11 @@ def _features(
     """Return what each baseline sees of the rows of a split."""
     first = words.transform(frame["text_a"])
     if "text_b" not in frame:
-        return {BAG_OF_WORDS: first}
+        return {BAG_OF_WORDS: first, WORDS_AND_OVERLAP: first}
     second = words.transform(frame["text_b"])
     overlap = csr_matrix(scale.transform(word_overlap(first, second)))
-    bag = hstack([first, second, overlap]).tocsr()
-    return {WORD_OVERLAP: overlap, BAG_OF_WORDS: bag}
+    return {
+        WORD_OVERLAP: overlap,
+        BAG_OF_WORDS: hstack([first, second]).tocsr(),
+        WORDS_AND_OVERLAP: hstack([first, second, overlap]).tocsr(),
+    }

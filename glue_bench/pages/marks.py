@@ -22,6 +22,7 @@ PARTIAL = "†"
 COLLAPSED = "‡"
 FEWER_RUNS = "*"
 UNLIKE = "◇"
+UNCONTROLLED = "§"
 VERDICT_MARKS = {"better": BETTER, "worse": WORSE}
 SMALLEST = "smallest difference"
 """The name of the row of smallest differences."""
@@ -57,7 +58,7 @@ PLANNED_NOTE = (
 )
 BASELINES_NOTE = (
     "Majority class: the most frequent label of the validation set (STS-B: the mean). "
-    "Word overlap, bag of words: scikit-learn on the arms' training rows. "
+    "Word overlap, bag of words, and both together: scikit-learn on the arms' training rows. "
     "An arm at or below a baseline has shown nothing on that task."
 )
 SMALLEST_NOTE = (
@@ -71,7 +72,8 @@ OTHER_ROWS_NOTE = (
 MARKS_NOTE = (
     "† a part of the official rows, so that no published score compares. "
     "‡ a run gave one answer to everything. * fewer runs than planned. "
-    "◇ another processor or precision than the reference. – no score."  # noqa: RUF001
+    "◇ another processor or precision than the reference. – no score. "  # noqa: RUF001
+    "§ `add` is not shown above `none` here: the column is no evidence about positions."
 )
 LEGEND = {
     "task": SCORES_NOTE,
@@ -89,20 +91,23 @@ LEGEND = {
     "majority class": BASELINES_NOTE,
     "word overlap": BASELINES_NOTE,
     "bag of words": BASELINES_NOTE,
+    "words and overlap": BASELINES_NOTE,
     SMALLEST: SMALLEST_NOTE,
     "differences": OTHER_ROWS_NOTE,
     PARTIAL: MARKS_NOTE,
     COLLAPSED: MARKS_NOTE,
     FEWER_RUNS: MARKS_NOTE,
     UNLIKE: MARKS_NOTE,
+    UNCONTROLLED: MARKS_NOTE,
     MISSING: MARKS_NOTE,
 }
 """What may stand in a leaderboard (a column, a mark, a row), and the line that explains it."""
 MARKS_MEAN = (
     "▲ ▼ better, worse than the reference; bold best; * fewer runs than planned\n"
-    "† a part of the rows, or other rows; ‡ one answer to everything"
+    "† a part of the rows, or other rows; ‡ one answer to everything\n"
+    "§ add is not shown above none: no evidence about positions"
 )
-"""The marks in two lines, for a terminal."""
+"""The marks in three lines, for a terminal."""
 
 
 def is_partial(board: Board, name: str) -> bool:

@@ -24,7 +24,7 @@ _LATEX = str.maketrans({
     '"': r"\char34{}",
     "[": "{[}", "*": "{*}",  # after \\ and \midrule they would be taken for an option
     "†": r"\textdagger{}", "‡": r"\textdaggerdbl{}", "◇": r"$\diamond$", "±": r"$\pm$",
-    "°": r"\textdegree{}", "–": r"\textendash{}",  # noqa: RUF001
+    "§": r"\S{}", "°": r"\textdegree{}", "–": r"\textendash{}",  # noqa: RUF001
     "\N{MINUS SIGN}": "$-$", BETTER: r"$\uparrow$", WORSE: r"$\downarrow$",
 })  # fmt: skip
 _LIGATURE = re.compile(r"([-',])(?=\1)")

@@ -5,17 +5,31 @@ column in FACT_COLUMNS; to show another measure, add it to `data.measures`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 from pandas import DataFrame, Series
 
 from glue_bench.board.board import Board
-from glue_bench.board.compare import CONTRAST_COLUMNS, CONVERSION, Comparison, score_columns
+from glue_bench.board.compare import (
+    CONTRAST_COLUMNS,
+    CONVERSION,
+    Comparison,
+    score_columns,
+    uncontrolled_columns,
+)
 from glue_bench.data.measures import AVERAGE, MEASURES, Measure
 from glue_bench.data.tasks import scored_columns
 from glue_bench.pages.groups import summary_line
-from glue_bench.pages.marks import PARTIAL, SMALLEST, arm_marks, is_partial, score_marks
+from glue_bench.pages.marks import (
+    PARTIAL,
+    SMALLEST,
+    UNCONTROLLED,
+    arm_marks,
+    is_partial,
+    score_marks,
+)
 from glue_bench.pages.numbers import abbreviate_number, format_difference, format_number
 from glue_bench.pages.page import Column, Table
 from glue_bench.stats.verdicts import Group
@@ -63,6 +77,9 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
     if any(is_partial(board, name) for name in names):
         notes.add(PARTIAL)
     columns = ranking_columns(board, names, is_compared=is_compared)
+    for name in uncontrolled_columns(comparison, group):
+        columns[name] = replace(columns[name], title=columns[name].title + UNCONTROLLED)
+        notes.add(UNCONTROLLED)
     return Table(
         title=heading,
         caption=summary_line(comparison, [group], floor_text(board, rows, arms)),
@@ -96,7 +113,7 @@ def rows_to_rank(group: Group, frame: DataFrame, names: Sequence[str]) -> DataFr
 
 def ranking_columns(
     board: Board, names: Sequence[str], *, is_compared: bool
-) -> Mapping[str, Column]:
+) -> dict[str, Column]:
     """Give the columns of a table: facts, the first score, the difference in it, more scores."""
     first, *further = names
     columns = dict(FACT_COLUMNS)

@@ -22,13 +22,11 @@ Labels = Mapping[str, Arrays]
 """Labels of one task's data by split, (rows,): `gold`, `clusters`, what each baseline predicts."""
 GOLD = "gold"
 CLUSTERS = "clusters"
-"""The number of each row's cluster, where the task names one. Older files do not have it."""
+"""The number of each row's cluster, where the task names one."""
 HELD_OUT_SHARE = "held_out_share"
 """The key in a file's header for the part of train that its baselines were not fitted on."""
 NOTHING_HELD_OUT = "0"
-"""Its value if baselines were fitted on all of train. Older files do not have the key."""
-OLDER_KEYS = {"data", "sha256"}
-"""The keys in the header of older files."""
+"""Its value if baselines were fitted on all of train."""
 
 
 class LabelStore:
@@ -64,8 +62,7 @@ class LabelStore:
     def has(self, task: str, data: str, held_out_share: float | None) -> bool:
         """Whether labels are stored, with baselines fitted on the rows that a setting leaves.
 
-        A file may not say on which rows its baselines were fitted, or lack the clusters of a task
-        that has them; then it does not count.
+        A file without the clusters of a task that has them does not count.
 
         Args:
             task: of the data.
@@ -84,13 +81,10 @@ class LabelStore:
         return metadata.get(HELD_OUT_SHARE) == _share_text(held_out_share)
 
     def fits(self, task: str, data: str, held_out_share: float | None) -> bool:
-        """Whether the header of a file is one that this setting writes, or an older file's.
-
-        Only the header is compared. The parameters are those of `has`, which needs a newer file.
-        """
+        """Whether a file has the header that this setting writes; parameters as in `has`."""
         metadata = read_metadata(self.folder / layout.labels_file(task, data))
         written = {"data": data, HELD_OUT_SHARE: _share_text(held_out_share)}
-        return metadata == written or metadata.keys() <= OLDER_KEYS
+        return metadata == written
 
     def write(self, task: str, data: str, held_out_share: float | None, labels: Labels) -> str:
         """Replace the labels of a task's data, and return their digest; parameters as in `has`."""

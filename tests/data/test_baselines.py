@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
 
-from glue_bench.data.baselines import BAG_OF_WORDS, WORD_OVERLAP, baseline_predictions, word_overlap
+from glue_bench.data.baselines import (
+    BAG_OF_WORDS,
+    WORD_OVERLAP,
+    WORDS_AND_OVERLAP,
+    baseline_predictions,
+    word_overlap,
+)
 from glue_bench.data.demo import ORDER_SENSITIVE
 from glue_bench.data.metrics import score
 from glue_bench.data.sources import open_source
@@ -21,8 +27,9 @@ DEMO = open_source("demo")
 def test_every_task_has_baselines_that_find_what_words_tell_and_nothing_where_order_decides(task):
     data = DEMO.load(task)
     by_baseline = baseline_predictions(data)
+    of_words = {BAG_OF_WORDS, WORDS_AND_OVERLAP}
     is_of_pairs = "text_b" in data.splits["train"]
-    assert set(by_baseline) == ({WORD_OVERLAP, BAG_OF_WORDS} if is_of_pairs else {BAG_OF_WORDS})
+    assert set(by_baseline) == (of_words | {WORD_OVERLAP} if is_of_pairs else of_words)
     for by_split in by_baseline.values():
         assert tuple(by_split) == TASKS[task].validation_splits
         for split, values in by_split.items():
@@ -35,7 +42,7 @@ def test_every_task_has_baselines_that_find_what_words_tell_and_nothing_where_or
                 # Standard errors of 240 rows; of an accuracy they are half as large.
                 standard_error = 1 / 240**0.5 / (2 if chance else 1)
                 assert value < chance + 4 * standard_error
-            elif by_split is by_baseline[BAG_OF_WORDS]:
+            elif by_split is by_baseline[WORDS_AND_OVERLAP]:
                 assert value > chance + 0.2
 
 
@@ -92,4 +99,20 @@ def test_small_and_odd_data_have_the_baselines_that_exist():
         == baseline_predictions(DEMO.load("ax"))
         == {}
     )
-    assert of(train=train) == {WORD_OVERLAP: {}, BAG_OF_WORDS: {}}
+    assert of(train=train) == {WORD_OVERLAP: {}, BAG_OF_WORDS: {}, WORDS_AND_OVERLAP: {}}
+
+
+def test_a_bag_of_words_does_not_see_which_words_two_texts_share():
+    """A third of the pairs are of one word twice. Each word is equally often in them."""
+    words = np.array([f"word{number}" for number in range(20)])
+    first = np.tile(words, 3)
+    second = np.concatenate([words, np.roll(words, 1), np.roll(words, 2)])
+    labels = (first == second).astype(int)
+    frame = pd.DataFrame({"text_a": first, "text_b": second, "label": labels})
+    by_baseline = baseline_predictions(TaskData("rte", "tsv", {"train": frame, "validation": frame}))
+    accuracy = {
+        name: float((by_split["validation"] == labels).mean())
+        for name, by_split in by_baseline.items()
+    }
+    assert accuracy[BAG_OF_WORDS] == pytest.approx(2 / 3)  # always the larger class
+    assert accuracy[WORD_OVERLAP] == accuracy[WORDS_AND_OVERLAP] == 1
