@@ -47,6 +47,7 @@ def sweep(tmp_path):
         "dry_run": False,
         "device": "auto",
         "precision": "auto",
+        "graph": "auto",
     }
 
     def run_it(
