@@ -158,7 +158,7 @@ def test_the_page_says_what_became_of_planned_contrasts(study):
 def test_the_page_shows_what_has_run(study):
     """`half` has fewer pretraining seeds than planned."""
     header, rows = table_of(leaderboard_page(open_comparison(study)))
-    assert header == ["Arm", "Params", "Val. loss", "Difference", "RTE"]
+    assert header == ["Arm", "Params", "Val. loss", "Difference", "RTE§"]
     texts_by_arm = {row[0]: row[2:] for row in rows}
     assert list(texts_by_arm)[:4] == ["add", "half", "none", "later"]
     assert texts_by_arm["none"][0].endswith("▼")

@@ -109,7 +109,9 @@ def test_a_bag_of_words_does_not_see_which_words_two_texts_share():
     second = np.concatenate([words, np.roll(words, 1), np.roll(words, 2)])
     labels = (first == second).astype(int)
     frame = pd.DataFrame({"text_a": first, "text_b": second, "label": labels})
-    by_baseline = baseline_predictions(TaskData("rte", "tsv", {"train": frame, "validation": frame}))
+    by_baseline = baseline_predictions(
+        TaskData("rte", "tsv", {"train": frame, "validation": frame})
+    )
     accuracy = {
         name: float((by_split["validation"] == labels).mean())
         for name, by_split in by_baseline.items()

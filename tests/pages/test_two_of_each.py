@@ -13,6 +13,7 @@ from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import read_results
 from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.marks import UNCONTROLLED
 from glue_bench.pages.numbers import format_p
 from glue_bench.pages.render import to_markdown
 from glue_bench.pages.seeds_needed import measured_costs
@@ -66,10 +67,11 @@ def facts_of(path):
 
 
 def row_of(tables, arm: str) -> dict[str, str]:
-    """The texts of an arm in the first table, by their titles."""
+    """The texts of an arm in the first table, by their titles without the mark of the control."""
     first = tables[0]
     (texts,) = [row for row in first.texts if row[0] == arm]
-    return dict(zip(first.header, texts, strict=True))
+    titles = [title.removesuffix(UNCONTROLLED) for title in first.header]
+    return dict(zip(titles, texts, strict=True))
 
 
 # Counts
