@@ -111,9 +111,7 @@ def rows_to_rank(group: Group, frame: DataFrame, names: Sequence[str]) -> DataFr
     return rows
 
 
-def ranking_columns(
-    board: Board, names: Sequence[str], *, is_compared: bool
-) -> dict[str, Column]:
+def ranking_columns(board: Board, names: Sequence[str], *, is_compared: bool) -> dict[str, Column]:
     """Give the columns of a table: facts, the first score, the difference in it, more scores."""
     first, *further = names
     columns = dict(FACT_COLUMNS)
