@@ -15,7 +15,7 @@ from glue_bench.config.experiment import (
     ScratchEncoder,
     plain_options,
 )
-from glue_bench.config.own_task import HubData, OwnTask, add_own_tasks, is_task_file
+from glue_bench.config.own_task import LABELS_HINT, HubData, OwnTask, add_own_tasks, is_task_file
 from glue_bench.config.plain_yaml import parse_yaml
 from glue_bench.config.recipes import with_recipe
 from glue_bench.config.settings import (
@@ -187,6 +187,8 @@ def _checked_task(content: Any, place: str, folder: Path) -> OwnTask:
     if not isinstance(content, Mapping):
         keys = ", ".join(_keys(OwnTask))
         raise UserError(f"{place}: a task is a mapping with keys {keys}")
+    if "labels" not in content:
+        raise UserError(f"{place}: missing key 'labels'; {LABELS_HINT}")
     try:
         task = OwnTask.model_validate(dict(content))
     except ValidationError as error:

@@ -18,13 +18,30 @@ from glue_bench.remote import is_url
 
 SPLITS = ("train", "validation", "test")
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+LABELS_HINT = "list the classes in order, such as [negative, positive], or write regression"
 REGRESSION = "regression"
 """The `labels` of a task whose labels are numbers."""
+
+
+def task_name(name: str) -> str:
+    """Return a name that files and tables can have. Raises ValueError for another."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", name):
+        fault = f"{quoted(name)} has other characters than letters, digits, '-' and '_'"
+        raise ValueError(f"{fault}, does not begin with a letter, or is longer than 40")
+    return name
 
 
 def listed_texts(value: Any) -> Any:
     """Return one text as a list."""
     return [value] if isinstance(value, str) else value
+
+
+def files_by_split(value: Any) -> Any:
+    """Return files by split. Raises ValueError for a file that no split is named for."""
+    if isinstance(value, str):
+        example = "{train: train.csv, validation: dev.csv}"
+        raise ValueError(f"name the file of each split, such as {example}")
+    return value
 
 
 def written_labels(value: Any) -> Any:
@@ -35,7 +52,7 @@ def written_labels(value: Any) -> Any:
     if value == REGRESSION:
         return value
     if not isinstance(value, list):
-        raise ValueError("list the classes in order, such as [negative, positive], or regression")
+        raise ValueError(LABELS_HINT)
     labels: list[str] = []
     for label in value:
         if not isinstance(label, str | int):
@@ -70,8 +87,10 @@ class OwnTask(Section):
     names columns in braces.
     """
 
-    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,39}$")]
-    files: dict[Literal["train", "validation", "test"], Place] | None = None
+    name: Annotated[str, AfterValidator(task_name)]
+    files: Annotated[
+        dict[Literal["train", "validation", "test"], Place] | None, BeforeValidator(files_by_split)
+    ] = None
     hub: Annotated[HubData | None, BeforeValidator(described_hub)] = None
     texts: Annotated[list[Text], BeforeValidator(listed_texts), AfterValidator(distinct)] = Field(
         min_length=1, max_length=2
