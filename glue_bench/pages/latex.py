@@ -59,13 +59,14 @@ def latex_table(page: Page, number: int, table: Table) -> str:
 
 
 def latex_caption(page: Page, table: Table) -> str:
-    """Write the caption: both titles, the banner, and the caption of the table."""
+    """Write the caption: both titles, the banner, the warnings, and the caption."""
     parts = []
     for title in (page.title, table.title):
         if title:
             parts.append(f"{escape_latex(title)}.")
     if page.banner:
         parts.append(rf"\textbf{{{escape_latex(page.banner)}}}")
+    parts += [sentence(f"**Warning.** {warning}", "latex") for warning in table.warnings]
     if table.caption:
         parts.append(sentence(table.caption, "latex"))
     return " ".join(parts)

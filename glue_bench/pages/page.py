@@ -69,6 +69,7 @@ class Table:
         frame: The rows. It may have columns that are not shown.
         columns: The columns that are shown, by their names in the frame, from left to right.
         title: The heading of the table.
+        warnings: Sentences above the caption: why the table can show nothing.
         caption: A sentence between heading and table.
         legend: The lines below the table.
         bold: Which cells are bold (bool), with the index of the frame and some of its columns.
@@ -81,6 +82,7 @@ class Table:
     frame: DataFrame
     columns: Mapping[str, Column]
     title: str = ""
+    warnings: tuple[str, ...] = ()
     caption: str = ""
     legend: tuple[str, ...] = ()
     bold: DataFrame = field(default_factory=DataFrame)

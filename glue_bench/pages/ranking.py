@@ -32,6 +32,7 @@ from glue_bench.pages.marks import (
 )
 from glue_bench.pages.numbers import abbreviate_number, format_difference, format_number
 from glue_bench.pages.page import Column, Table
+from glue_bench.pages.table_warnings import table_warnings
 from glue_bench.stats.verdicts import Group
 
 FACT_COLUMNS = {
@@ -82,6 +83,7 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
         notes.add(UNCONTROLLED)
     return Table(
         title=heading,
+        warnings=table_warnings(comparison, group, arms),
         caption=summary_line(comparison, [group], floor_text(board, rows, arms)),
         frame=rows[list(columns)],
         columns=columns,

@@ -73,6 +73,7 @@ def markdown_table(table: Table) -> list[str]:
     paragraphs = []
     if table.title:
         paragraphs.append(f"## {escape_markdown(table.title)}")
+    paragraphs += [sentence(f"**Warning.** {warning}") for warning in table.warnings]
     if table.caption:
         paragraphs.append(sentence(table.caption))
     header = [escape_markdown(title) for title in table.header]
@@ -141,8 +142,9 @@ def guard_formula(value: Any) -> Any:
 def to_json(page: Page) -> str:
     """Write a page as JSON.
 
-    It has the title, the banner, captions, the legend, the data as `rows` (null: missing), and all
-    `tables`. A table has the titles of its `columns` by their names, and its cells as `rows`.
+    It has the title, the banner, warnings, captions, the legend, the data as `rows` (null:
+    missing), and all `tables`. A table has the titles of its `columns` by their names, and its
+    cells as `rows`.
     """
     rows = []
     for record in page.rows.rename(columns=str).to_dict("records"):
@@ -152,11 +154,14 @@ def to_json(page: Page) -> str:
             row[name] = json_value(value, decimals)
         rows.append(row)
     legend: list[str] = []
+    warnings: list[str] = []
     for table in page.tables:
         legend += table.legend
+        warnings += table.warnings
     document = {
         "title": page.title,
         "banner": page.banner,
+        "warnings": warnings,
         "captions": [table.caption for table in page.tables if table.caption],
         "legend": legend,
         "rows": rows,

@@ -22,6 +22,9 @@ def print_page(page: Page, console: Console, file: str = "") -> None:
     for table in page.tables:
         if table.title:
             console.print(Text(table.title, style="bold"))
+        for warning in table.warnings:
+            text = one_line(warning).replace("`", "")
+            console.print(Text(f"Warning: {text}", style="yellow"))
         if table.caption:
             console.print(Text(one_line(table.caption).replace("`", "")))
         print_table(table, console, file)

@@ -310,6 +310,7 @@ def test_json_has_the_rows_of_csv_with_captions_and_legend(table_of_three_column
     assert json.loads(to_json(whole_page)) == {
         "title": "t",
         "banner": "",
+        "warnings": [],
         "captions": ["c"],
         "legend": ["l"],
         "rows": [{"arm": "add", "score": 1.23, "hidden_loss": 2.346}],

@@ -1,0 +1,124 @@
+"""A table whose runs can tell no arms apart says so on top, and no other table does."""
+
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.stored import fill
+from rich.console import Console
+
+from glue_bench.board.compare import open_comparison
+from glue_bench.pages.leaderboard import leaderboard_page, screen_page
+from glue_bench.pages.render import FORMATS, render, to_html
+from glue_bench.pages.report import make_report
+from glue_bench.pages.screen import print_page
+from glue_bench.pages.table_warnings import NO_ORDER, ONE_ANSWER, TOO_EASY
+
+ROOT = Path(__file__).parents[2]
+RESULTS = sorted(path.parent for path in ROOT.glob("results/*/plan.json"))
+ON_RTE = ONE_ANSWER.format(columns="RTE")
+
+
+def warnings_at(path: Path) -> list[str]:
+    """Return the warnings of all tables of a leaderboard."""
+    warnings: list[str] = []
+    for table in screen_page(open_comparison(path)).tables:
+        warnings += table.warnings
+    return warnings
+
+
+def swaps(bench, **shares) -> None:
+    """Add a pretraining of each arm that prefers this share of the texts to swapped ones."""
+    for arm, share in shares.items():
+        sums = {"swap_1": np.stack([np.full(50, 100 * share), np.full(50, 100.0)])}
+        bench.pretrain(arm, 1, sums=sums)
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_no_committed_result_has_a_warning(path):
+    assert warnings_at(path) == []
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ({"add": 1.0, "untied": 0.995, "none": 0.5}, [TOO_EASY]),
+        ({"add": 1.0, "untied": 0.97}, []),
+        ({"add": 1.0, "none": 0.5}, []),
+    ],
+    ids=["all arms but the floor", "one arm lower", "a single arm beside the floor"],
+)
+def test_tasks_are_too_easy_if_all_arms_with_positions_have_nearly_all_right(
+    bench, scores, expected
+):
+    for task in ("rte", "sst2"):
+        for arm, score in scores.items():
+            bench.finish(task, 1, score, arm=arm)
+    assert warnings_at(bench.plan()) == expected
+
+
+def test_tasks_are_not_too_easy_if_one_of_them_is_not(bench):
+    for arm in ("add", "untied"):
+        bench.finish("rte", 1, 1.0, arm=arm)
+        bench.finish("sst2", 1, 0.9, arm=arm)
+    assert warnings_at(bench.plan()) == []
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ({"add": 0.53, "untied": 0.48, "none": 0.5}, [NO_ORDER]),
+        ({"add": 0.53, "untied": 0.7, "none": 0.5}, []),
+        ({"none": 0.5}, []),
+    ],
+    ids=["all at chance", "one arm above", "no arm with positions"],
+)
+def test_no_arm_beats_chance_on_the_swap_test(bench, shares, expected):
+    fill(bench, arms=dict.fromkeys(shares, 0.7))
+    swaps(bench, **shares)
+    assert warnings_at(bench.plan()) == expected
+
+
+@pytest.mark.parametrize(
+    ("collapsed_runs", "expected"), [(4, [ON_RTE]), (3, [])], ids=["all runs", "all but one"]
+)
+def test_one_answer_in_every_run_of_a_column(bench, collapsed_runs, expected):
+    places = [("add", 1), ("add", 2), ("untied", 1), ("untied", 2)]
+    for number, (arm, seed) in enumerate(places):
+        collapsed = ["validation"] if number < collapsed_runs else []
+        bench.finish("rte", seed, 0.5, arm=arm, collapsed=collapsed)
+        bench.finish("sst2", seed, 0.8, arm=arm)
+    assert warnings_at(bench.plan()) == expected
+
+
+def test_one_answer_on_wnli_is_usual(bench):
+    bench.finish("wnli", 1, 0.56, collapsed=["validation"])
+    bench.finish("rte", 1, 0.6)
+    assert warnings_at(bench.plan()) == []
+
+
+@pytest.fixture
+def too_easy(bench) -> Path:
+    """A folder of runs that had everything right."""
+    for arm in ("add", "untied"):
+        bench.finish("rte", 1, 1.0, arm=arm)
+    return bench.plan()
+
+
+@pytest.mark.parametrize("format", sorted(set(FORMATS) - {"csv"}))
+def test_a_warning_is_in_each_format_that_has_sentences(too_easy, format):
+    assert TOO_EASY[:30] in render(leaderboard_page(open_comparison(too_easy)), format)
+
+
+def test_a_warning_is_in_the_report_and_above_the_table(too_easy):
+    text = to_html(make_report(open_comparison(too_easy)))
+    assert text.count(TOO_EASY[:30]) == 1
+    assert text.index(TOO_EASY[:30]) < text.index("<table>")
+
+
+def test_a_warning_is_in_the_terminal_above_the_table(too_easy):
+    file = StringIO()
+    print_page(screen_page(open_comparison(too_easy)), Console(file=file, width=400))
+    (line,) = [line for line in file.getvalue().splitlines() if line.startswith("Warning: ")]
+    assert line == "Warning: " + TOO_EASY.replace("`", "")
