@@ -298,11 +298,14 @@ def demo_file() -> Path:
     return DEMO
 
 
-def write_template(name: str) -> Path:
-    """Write an annotated experiment to NAME.yaml in the present folder, and return the file."""
+def write_template(name: str, *, is_pretrained: bool = False) -> Path:
+    """Write an annotated experiment to NAME.yaml in the present folder, and return the file.
+
+    It is one of a published checkpoint, or the demo's, whose arms are pretrained.
+    """
     from glue_bench.config.shipped import write_template_file
 
-    return write_template_file(name)
+    return write_template_file(name, is_pretrained=is_pretrained)
 
 
 def recipe_text(name: str) -> str:

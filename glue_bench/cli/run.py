@@ -129,9 +129,12 @@ def init(
     name: Annotated[
         str, Argument(metavar="NAME", help="The experiment's name; its file is NAME.yaml.")
     ],
+    pretrain: Annotated[
+        bool, Option("--pretrain", help="The demo's arms, pretrained on its text: no network.")
+    ] = False,
 ) -> None:
     """Write an annotated experiment to NAME.yaml."""
-    path = api.write_template(name)
+    path = api.write_template(name, is_pretrained=pretrain)
     echo(f"written to {path}; change it, then: glue-bench run {path} --dry-run")
 
 

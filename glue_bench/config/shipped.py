@@ -15,11 +15,34 @@ SHIPPED = Path(__file__).parent / "experiments"
 DEMO = SHIPPED / "demo.yaml"
 
 
-def write_template_file(name: str) -> Path:
+TEMPLATE = SHIPPED / "template.yaml"
+PRETRAINING_HEAD = """\
+# The demo's experiment. Change one thing of it: an arm, an option, the steps, the text. It needs no network.
+# Check it without running it: glue-bench run {name}.yaml --dry-run
+# docs/reference/experiment.md of glue-bench explains every key; `glue-bench variants` lists all variants.
+name: {name}
+"""
+"""What an experiment with pretraining begins with, in place of the demo's own comment and name."""
+
+
+def template_text(name: str, *, is_pretrained: bool) -> str:
+    """Write an annotated experiment: of a published checkpoint, or the demo's pretraining."""
+    if not is_pretrained:
+        return TEMPLATE.read_text(encoding="utf-8").format(name=name)
+    _, settings = DEMO.read_text(encoding="utf-8").split("name: demo\n")
+    return PRETRAINING_HEAD.format(name=name) + settings
+
+
+def write_template_file(name: str, *, is_pretrained: bool = False) -> Path:
     """Write an annotated experiment to the file NAME.yaml in the current folder; return the file.
 
-    Raises UserError for a text that is no name of an experiment, for a file that is there already,
-    and for a full disk.
+    Args:
+        name: The name of the experiment.
+        is_pretrained: Whether its arms are pretrained, as those of the demo.
+
+    Raises:
+        UserError: the text is no name of an experiment, the file is there already, or the disk is
+            full.
     """
     if not re.fullmatch(NAME_PATTERN, name):
         raise UserError(
@@ -27,7 +50,7 @@ def write_template_file(name: str) -> Path:
             "at most 100 letters, digits, '_', '.' and '-'"
         )
     path = Path(f"{name}.yaml")
-    text = (SHIPPED / "template.yaml").read_text(encoding="utf-8").format(name=name)
+    text = template_text(name, is_pretrained=is_pretrained)
     if path.exists():
         raise UserError(f"'{path}' is there already; nothing is overwritten")
     with results_written_to(path.absolute().parent, "run this in another folder"):

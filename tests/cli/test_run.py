@@ -10,6 +10,7 @@ import pytest
 
 from glue_bench import status
 from glue_bench.config import load_experiment
+from glue_bench.config.shipped import DEMO
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Progress
@@ -184,6 +185,16 @@ def test_init_writes_an_experiment_that_is_valid_and_overwrites_nothing(
     assert Path("mine.yaml").read_text() == text
     for name in ("../mine", "x" * 101):
         assert "no name of an experiment" in refused("init", name)
+
+
+def test_init_with_pretraining_writes_the_demo_under_another_name(
+    glue_bench, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    assert "glue-bench run mine.yaml --dry-run" in glue_bench("init", "mine", "--pretrain").out
+    demo = load_experiment(DEMO)
+    assert load_experiment("mine.yaml") == demo.model_copy(update={"name": "mine"})
+    assert "concat" in [arm.variant for arm in demo.arms]
 
 
 # status
