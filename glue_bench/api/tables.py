@@ -201,13 +201,21 @@ def choose_format(format: str | None, output: Path | None) -> str:
     return resolve_format(format, output)
 
 
-def leaderboard_text(path: Path, format: str, protocol: Sequence[str] = ()) -> str:
-    """Write the page of a leaderboard in a format, by a protocol that KEY=VALUE change."""
+def leaderboard_text(
+    path: Path, format: str, protocol: Sequence[str] = (), *, is_short: bool = False
+) -> str:
+    """Write the page of a leaderboard in a format, by a protocol that KEY=VALUE change.
+
+    A short page has only what a table of a paper has.
+    """
     from glue_bench.board.compare import open_comparison
     from glue_bench.pages.leaderboard import leaderboard_page
     from glue_bench.pages.render import render
+    from glue_bench.pages.short import short_page
 
-    return render(leaderboard_page(open_comparison(path, protocol)), format)
+    comparison = open_comparison(path, protocol)
+    page = short_page(comparison, format) if is_short else leaderboard_page(comparison)
+    return render(page, format)
 
 
 def diagnostics_text(

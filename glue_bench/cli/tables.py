@@ -27,6 +27,9 @@ def leaderboard(
         list[str] | None,
         Option(metavar="KEY=VALUE", help="Another rate, seeds, epoch, choose_on, ..."),
     ] = None,
+    short: Annotated[
+        bool, Option("--short", help="As a paper prints it: mean ± deviation, all metrics.")
+    ] = False,
     diagnostic: Annotated[
         Path | None,
         Option(
@@ -40,10 +43,10 @@ def leaderboard(
     chosen = api.choose_format(format, output)
     if diagnostic is not None:
         emit(api.diagnostics_text(folder, diagnostic, chosen, protocol or ()), output)
-    elif output is None and format is None and Screen().is_terminal:
+    elif output is None and format is None and not short and Screen().is_terminal:
         print_leaderboard(folder, protocol or ())
     else:
-        emit(api.leaderboard_text(folder, chosen, protocol or ()), output)
+        emit(api.leaderboard_text(folder, chosen, protocol or (), is_short=short), output)
 
 
 def report(
