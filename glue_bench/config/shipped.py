@@ -17,9 +17,9 @@ DEMO = SHIPPED / "demo.yaml"
 
 TEMPLATE = SHIPPED / "template.yaml"
 PRETRAINING_HEAD = """\
-# The demo's experiment. Change one thing of it: an arm, an option, the steps, the text. It needs no network.
+# The demo's experiment. Change one thing of it: an arm, an option, the steps, the text.
 # Check it without running it: glue-bench run {name}.yaml --dry-run
-# docs/reference/experiment.md of glue-bench explains every key; `glue-bench variants` lists all variants.
+# docs/reference/experiment.md of glue-bench explains every key, `glue-bench variants` each variant.
 name: {name}
 """
 """What an experiment with pretraining begins with, in place of the demo's own comment and name."""
