@@ -122,13 +122,14 @@ def scores_table(published: Published, results: Results | None, cells: DataFrame
 
     Args:
         published: The table.
-        results: The experiment; with it, printed rows without an arm are left out.
+        results: The experiment; if it has an arm of the table, rows without one are left out.
         cells: The data of the page.
 
     Returns:
         The table with its legend.
     """
-    rows = score_rows(published, cells, show_all=results is None)
+    has_arms = bool((cells["arm"] != "").any())
+    rows = score_rows(published, cells, show_all=not has_arms)
     frame = DataFrame(rows, columns=["model", *published.columns])
     partial = partial_columns(published, results.partial_tasks if results else ())
     columns = {"model": Column("Model")}
@@ -143,7 +144,7 @@ def scores_table(published: Published, results: Results | None, cells: DataFrame
     )
     legend = LEGEND | {note: note for note in published.notes}
     notes = {"scores", *published.notes}
-    if (cells["arm"] != "").any():
+    if has_arms:
         notes.add("ours")
     if partial:
         notes.add(PARTIAL)

@@ -395,6 +395,11 @@ def test_beside_a_score_that_is_not_printed_there_is_no_difference(bench):
     assert texts == ["ours: mine", "70.00 (-20.60)", "70.00 (-20.70)", "–"]  # noqa: RUF001
 
 
+def test_beside_an_experiment_without_an_arm_of_the_table_all_rows_are_shown(bench):
+    page = page_of(PAPERS["neobert-3"], bench, **native_arm(bench, "org/other", "rte"))
+    assert [row[0].text for row in page.tables[0].rows] == ["NeoBERT-1024", "NeoBERT-4096"]
+
+
 @pytest.fixture(scope="module")
 def tupe():
     """The rows of a table alone, as Markdown has them."""
