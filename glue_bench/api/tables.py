@@ -221,13 +221,21 @@ def leaderboard_text(
 def diagnostics_text(
     path: Path, diagnostic: Path, format: str, protocol: Sequence[str] = ()
 ) -> str:
-    """Write the page of the phenomena of `diagnostic`, a file or its folder, in a format."""
+    """Write the page of diagnostic sets in a format.
+
+    `diagnostic` is the labelled AX, a file or its folder; or, for AX-b and AX-g, the hub or the
+    folder of SuperGLUE.
+    """
     from glue_bench.board.board import open_board
     from glue_bench.data.diagnostic import read_diagnostic
     from glue_bench.pages.diagnostics import diagnostics_page
+    from glue_bench.pages.entailment import entailment_page, is_of_entailment
     from glue_bench.pages.render import render
 
-    return render(diagnostics_page(open_board(path, protocol), read_diagnostic(diagnostic)), format)
+    board = open_board(path, protocol)
+    if is_of_entailment(diagnostic):
+        return render(entailment_page(board, str(diagnostic)), format)
+    return render(diagnostics_page(board, read_diagnostic(diagnostic)), format)
 
 
 def statistics_text(

@@ -34,7 +34,8 @@ def leaderboard(
         Path | None,
         Option(
             metavar="PATH",
-            help="Instead, MNLI's models by phenomenon: diagnostic-full.tsv or its folder.",
+            help="Instead, MNLI's models on AX (diagnostic-full.tsv or its folder), or RTE-SG's "
+            "on AX-b and AX-g (hub, or SuperGLUE's folder).",
         ),
     ] = None,
 ) -> None:

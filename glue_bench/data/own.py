@@ -79,6 +79,25 @@ def _origin_of(task: Task) -> Origin:
     return task.origin
 
 
+def is_in(task: Task, data: str) -> bool:
+    """Whether a source of data has a benchmark's test split; of the hub that is not asked."""
+    if data in (HUB, DEMO) or task.origin is None:
+        return data == HUB
+    folder = fetched(data) if is_url(data) else Path(data).expanduser()
+    return (folder / task.origin.folder / task.splits["test"].file).exists()
+
+
+def read_diagnostic_labels(task: Task, data: str) -> np.ndarray:
+    """Return the labels (rows,) of a diagnostic set, which is a test split with public labels.
+
+    Raises UserError as `read_own` does.
+    """
+    origin = _origin_of(task)
+    if data != HUB:
+        origin = _in_folder(task, origin, data)
+    return _labels(task, "test", _read_tables(task, origin)["test"])
+
+
 def _in_folder(task: Task, origin: Origin, data: str) -> Origin:
     """Return where the files of a benchmark's task are in the folder `data`."""
     advice = f"set `data: {HUB}`, or give a folder with {origin.folder}/train.jsonl and so on"
@@ -90,7 +109,8 @@ def _in_folder(task: Task, origin: Origin, data: str) -> Origin:
         path = folder / origin.folder / facts.file
         if path.exists():
             files[split] = str(path)
-    missing = {"train", "validation"} & task.splits.keys() - files.keys()
+    needed = {"train", "validation"} & task.splits.keys() or {"test"}
+    missing = needed - files.keys()
     if missing:
         raise UserError(f"no {task.title} ({', '.join(sorted(missing))}) in '{data}'; {advice}")
     return replace(origin, hub=None, files=files)

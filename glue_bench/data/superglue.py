@@ -18,6 +18,7 @@ REPOSITORY = "aps/super_glue"
 PINNED = "3de24cf8022e94f4ee4b9d55a6f539891524d646"
 PAWS_REPOSITORY = "google-research-datasets/paws"
 PAWS_PINNED = "161ece9501cf0a11f3e48bd356eaa82de46d6a09"
+SPLITS = ("train", "validation", "test")
 TRUTH = ("false", "true")
 ENTAILMENT = ("entailment", "not_entailment")
 
@@ -31,13 +32,12 @@ def _splits(train: int, validation: int, test: int) -> dict[str, Split]:
     }
 
 
-def _origin(config: str, folder: str, **renamed: str) -> Origin:
+def _origin(config: str, folder: str, splits: tuple[str, ...] = SPLITS, **renamed: str) -> Origin:
     """Return a configuration of the data set, and the folder of the archive.
 
     `renamed` are columns that have other names in the archive.
     """
-    splits = {split: split for split in ("train", "validation", "test")}
-    hub = HubPlace(REPOSITORY, config, PINNED, splits)
+    hub = HubPlace(REPOSITORY, config, PINNED, dict(zip(splits, splits, strict=True)))
     return Origin(hub=hub, folder=folder, renamed=renamed)
 
 
@@ -96,6 +96,26 @@ OTHERS = (
         ),
     ),
     Task(
+        "AX-b",
+        "broad diagnostic set, test only, predicted by RTE-SG models",
+        {"test": Split("AX-b.jsonl", 1104)},
+        labels=ENTAILMENT,
+        written=ENTAILMENT,
+        metrics=("matthews_correlation",),
+        benchmark="SuperGLUE",
+        origin=_origin("axb", "AX-b", splits=("test",)),
+    ),
+    Task(
+        "AX-g",
+        "gender diagnostic set, test only, predicted by RTE-SG models",
+        {"test": Split("AX-g.jsonl", 356)},
+        texts=("premise", "hypothesis"),
+        labels=ENTAILMENT,
+        written=ENTAILMENT,
+        benchmark="SuperGLUE",
+        origin=_origin("axg", "AX-g", splits=("test",)),
+    ),
+    Task(
         "PAWS",
         "are the two sentences, of the same words, paraphrases?",
         _splits(49401, 8000, 8000),
@@ -108,7 +128,7 @@ OTHERS = (
                 PAWS_REPOSITORY,
                 "labeled_final",
                 PAWS_PINNED,
-                {"train": "train", "validation": "validation", "test": "test"},
+                dict(zip(SPLITS, SPLITS, strict=True)),
             ),
             folder="PAWS",
         ),

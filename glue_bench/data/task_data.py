@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -176,6 +176,13 @@ def limited(data: TaskData, rows: int, *, train_alone: bool = False) -> TaskData
     source = f"{data.source}{LIMITED} {rows} {unit}"
     splits = {**data.splits, **cut_splits}
     return replace(data, source=source, splits=splits, clusters=clusters)
+
+
+def joined_digest(digests: Sequence[str]) -> str | None:
+    """Return one digest of several: of one the same, of none None."""
+    if len(digests) < 2:
+        return next(iter(digests), None)
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def held_out_rows(rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:

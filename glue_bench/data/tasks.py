@@ -132,6 +132,11 @@ COLUMNS = {column: (task.name, split) for task in GLUE for split, column in task
 
 AX_SPLIT = "test_ax"
 """The name of the diagnostic set among the splits that a model of MNLI predicts."""
+DIAGNOSTICS = {
+    "mnli": {AX_SPLIT: "ax"},
+    "rtesg": {"test_axb": "axb", "test_axg": "axg"},
+}
+"""The diagnostic sets that the models of a task predict, by their name among its splits."""
 
 
 KNOWN: dict[str, Task] = {**TASKS, **{task.name: task for task in OTHERS}}

@@ -55,7 +55,7 @@ class TaskFacts(Value):
         revision: of the data on the hub, if it is known.
         labels: the `arrays_digest` of the file of labels, which `Store.write_plan` fills in.
         predicts: the test splits that the task's cells are asked to predict.
-        diagnostic: the digest of AX, if AX is one of these splits.
+        diagnostic: the digest of AX, or of the other diagnostic sets, among these splits.
     """
 
     source: Text

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
 from glue_bench.config.load import Names, listed
 from glue_bench.config.own_task import OwnTask
-from glue_bench.data.tasks import AX_SPLIT, find_task
+from glue_bench.data.tasks import find_task
 from glue_bench.errors import UserError
 from glue_bench.model.checks import budget, native_budget
 from glue_bench.model.native import SUMMARY, NativeStart
@@ -251,12 +251,10 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
 
 def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
     data = inputs.tasks.data(task)
-    diagnostic = inputs.tasks.diagnostic(task)
     predicts: list[str] = []
     if inputs.experiment.finetuning.predicts_test:
         predicts += [name for name in find_task(task).test_splits if name in data.splits]
-    if diagnostic:
-        predicts.append(AX_SPLIT)
+    predicts += inputs.tasks.diagnostics(task)
     rows = {}
     if data.partial:
         for name, split in data.splits.items():
@@ -270,7 +268,7 @@ def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
         unchecked=data.unchecked or None,
         revision=data.revision,
         predicts=tuple(predicts) or None,
-        diagnostic=diagnostic.digest if diagnostic else None,
+        diagnostic=inputs.tasks.diagnostic_digest(task),
     )
 
 

@@ -51,7 +51,7 @@ def _check_task(task: str, inputs: Inputs) -> None:
     if experiment.finetuning.held_out_share and len(train) < 2:
         fault = "the train split has one example, of which nothing can be held out"
         raise UserError(f"task '{task}': {fault}")
-    inputs.tasks.diagnostic(task)
+    inputs.tasks.diagnostics(task)
 
 
 def _check_pretraining_seeds(inputs: Inputs) -> None:
@@ -157,9 +157,8 @@ def _check_ends(arm: Arm, task: str, inputs: Inputs) -> None:
     if end is None:
         return
     splits = dict(inputs.tasks.data(task).splits)
-    diagnostic = inputs.tasks.diagnostic(task)
-    if diagnostic is not None:
-        splits["AX"] = diagnostic.splits["test"]
+    for diagnostic in inputs.tasks.diagnostics(task).values():
+        splits[diagnostic.row.title] = diagnostic.splits["test"]
     for split, frame in splits.items():
         for column in frame.columns.intersection(["text_a", "text_b"]):
             has_end = frame[column].str.contains(end, regex=False).to_numpy()

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from glue_bench.config import HELD_OUT
 from glue_bench.data.metrics import is_collapsed, score_logits
-from glue_bench.data.tasks import AX_SPLIT, find_task
+from glue_bench.data.tasks import DIAGNOSTICS, find_task
 from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
@@ -109,10 +109,9 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
                 attempt = attempt.after(error)
             SHARED.clear()
             release_memory()  # that of the failed attempt is free only without its traceback
-    diagnostic = inputs.tasks.diagnostic(cell.task)
     origins = {
         "started_from": start.digest,
-        "diagnostic": diagnostic.digest if diagnostic else None,
+        "diagnostic": inputs.tasks.diagnostic_digest(cell.task),
     }
     return replace(outcome, record=outcome.record.model_copy(update=origins))
 
@@ -158,7 +157,7 @@ class Attempt:
             for name, logits in predictions.items()
             if name != HELD_OUT and is_collapsed(task, logits)
         ]
-        for name in (*find_task(task).test_splits, AX_SPLIT):
+        for name in (*find_task(task).test_splits, *DIAGNOSTICS.get(task, ())):
             if name in splits:
                 predictions[name] = self.predict(model, name)
         scores = dict(history[-1].scores)

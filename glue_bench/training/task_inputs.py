@@ -9,10 +9,10 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import Experiment
 from glue_bench.data.hub import HubSource
-from glue_bench.data.own import HUB, read_own
+from glue_bench.data.own import HUB, is_in, read_own
 from glue_bench.data.sources import open_source
-from glue_bench.data.task_data import Source, TaskData, limited
-from glue_bench.data.tasks import AX_SPLIT, find_task
+from glue_bench.data.task_data import Source, TaskData, joined_digest, limited
+from glue_bench.data.tasks import DIAGNOSTICS, find_task
 from glue_bench.errors import DiskError, UserError
 from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
 
@@ -90,14 +90,28 @@ class TaskInputs:
             )
         return splits["train"]
 
-    def diagnostic(self, task: str) -> TaskData | None:
-        """Return the diagnostic set that models of `task` predict, which is AX for MNLI.
+    def diagnostics(self, task: str) -> dict[str, TaskData]:
+        """Return the diagnostic sets that models of `task` predict, such as AX for MNLI.
 
-        It is None if no test split is predicted, and if the source has no AX.
+        They are by their name among the splits. There is none if no test split is predicted, and
+        none that the data do not have.
         """
-        if task != "mnli" or not self.experiment.finetuning.predicts_test:
-            return None
-        return self._ax
+        sets: dict[str, TaskData] = {}
+        if not self.experiment.finetuning.predicts_test:
+            return sets
+        for split, name in DIAGNOSTICS.get(task, {}).items():
+            data = self._ax if name == "ax" else self._other_diagnostic(name)
+            if data is not None:
+                sets[split] = data
+        return sets
+
+    def diagnostic_digest(self, task: str) -> str | None:
+        """Return the digest of the diagnostic sets of a task; None without one."""
+        return joined_digest([data.digest for data in self.diagnostics(task).values()])
+
+    def _other_diagnostic(self, name: str) -> TaskData | None:
+        is_there = is_in(find_task(name), self.experiment.data)
+        return self.data(name) if is_there else None
 
     @cached_property
     def _ax(self) -> TaskData | None:
@@ -113,7 +127,7 @@ class TaskInputs:
         """Return the tokens of a task's splits.
 
         The test splits are left out unless the experiment predicts them. If it does, MNLI also
-        has the diagnostic set, as AX_SPLIT.
+        has the diagnostic set, as AX_SPLIT, and RTE-SG has AX-b and AX-g.
 
         Args:
             task: the task's name.
@@ -126,8 +140,8 @@ class TaskInputs:
         splits = dict(tokens.splits)
         if not self.experiment.finetuning.predicts_test:
             splits = {name: split for name, split in splits.items() if not is_test(name)}
-        elif self.diagnostic(task) is not None:
-            splits[AX_SPLIT] = self._encoded("ax", encoding).splits["test"]
+        for name, data in self.diagnostics(task).items():
+            splits[name] = self._encoded(data.task, encoding).splits["test"]
         return replace(tokens, splits=splits)
 
     def _encode(self, task: str, encoding: Encoding) -> TokenisedTask:

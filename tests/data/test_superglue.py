@@ -141,4 +141,5 @@ def test_names_and_columns_are_none_of_glue():
 def test_the_main_metrics_are_those_of_the_paper():
     metrics = {task.name: task.metrics for task in OTHERS if task.benchmark == "SuperGLUE"}
     assert metrics.pop("cb") == ("accuracy", "macro_f1")
+    assert metrics.pop("axb") == ("matthews_correlation",)
     assert set(metrics.values()) == {("accuracy",)}
