@@ -27,6 +27,7 @@ VALUES = ("score", "outcome", "prediction")
 TIDY = {*RUN, *VALUES, "id", "label"}
 MAX_BYTES = 2**31
 MAX_ROWS = 5_000_000
+BLOCK_BYTES = 2**20
 LM_EVAL_KEYS = {"doc_id", "metrics"}
 EVERY_EVAL_KEYS = {"model_id", "evaluation_name", "sample_id", "evaluation"}
 SAMPLES_FILE = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.\-]+)?\.jsonl")
@@ -61,7 +62,7 @@ def read_frames(
     if len(kinds) > 1:
         (kind, file), (other_kind, other_file) = list(kinds.items())[:2]
         raise UserError(
-            f"'{file}' has a {kind} and '{other_file}' a {other_kind} in each row; "
+            f"'{file}' has the column {kind} and '{other_file}' the column {other_kind}; "
             "compare files of one kind"
         )
     if not kinds:
@@ -113,16 +114,35 @@ def _read_file(path: Path, gold_folder: Path | None) -> pd.DataFrame:
         raise UserError(f"'{path}' is no {kind} file: {first_line(error)}") from error
 
 
+def _check_lines(path: Path) -> None:
+    """Raise UserError for a file of more lines than MAX_ROWS, before it takes memory."""
+    lines = 0
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            lines += block.count(b"\n")
+    _check_rows(path, lines - 1)
+
+
+def _check_rows(path: Path, rows: int) -> None:
+    if rows > MAX_ROWS:
+        raise UserError(f"'{path}' has {rows:,} rows, but at most {MAX_ROWS:,} are compared")
+
+
 def _read_csv(path: Path) -> pd.DataFrame:
+    _check_lines(path)
     return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
+    from pyarrow.parquet import read_metadata
+
+    _check_rows(path, read_metadata(path).num_rows)
     return pd.read_parquet(path)
 
 
 def _read_jsonl(path: Path) -> pd.DataFrame:
     """Read JSON lines of lm-eval, of Every Eval Ever, or tidy ones; all are of one format."""
+    _check_lines(path)
     rows: list[dict[str, Any]] = []
     read_row: Callable[[dict[str, Any], Path], list[dict[str, Any]]] | None = None
     text = read_file(path, MAX_BYTES).decode("utf-8-sig")
@@ -229,10 +249,11 @@ def _tidy(frame: pd.DataFrame, file: Path, cluster: str | None) -> pd.DataFrame:
     for name, default in DEFAULTS.items():
         if name not in tidy:
             tidy[name] = default
-    for name in (*RUN, "id"):
+    for name in (*RUN, "id", "prediction", "label"):
         if name in tidy:
+            is_missing = tidy[name].isna() | (tidy[name].astype(str) == "")
+            _refuse_first(is_missing, file, f"no {name}")
             tidy[name] = tidy[name].astype(str)
-            _refuse_first(tidy[name] == "", file, f"no {name}")
     if value in ("score", "outcome"):
         numbers = pd.to_numeric(tidy[value], errors="coerce").astype(float)
         is_wrong = ~np.isfinite(numbers.to_numpy())
@@ -279,15 +300,21 @@ def _kind(frame: pd.DataFrame) -> str:
 
 
 def _check_repeated(frame: pd.DataFrame) -> None:
-    """Raise UserError for a run, or an example of a run, that is there twice."""
-    keys = [*RUN, *(["id"] if "id" in frame else [])]
+    """Raise UserError for a run, or an example of a run, that is there twice, or in two files."""
+    keys = [*RUN, "id"] if "id" in frame else RUN
     repeated = np.flatnonzero(frame.duplicated(keys).to_numpy())
+    problem = "is there twice, in"
+    if not len(repeated) and frame["file"].nunique() > 1:
+        keys = RUN
+        problem = "is in two files,"
+        runs = frame[[*RUN, "file"]].drop_duplicates()
+        repeated = runs.index[runs.duplicated(RUN)].to_numpy()
     if not len(repeated):
         return
     row = frame.iloc[repeated[0]]
-    same = (frame[keys] == row[keys]).all(axis=1)
-    files = list(dict.fromkeys(frame.loc[same, "file"]))
+    is_same = (frame[keys] == row[keys]).all(axis=1)
+    files = frame.loc[is_same, "file"].unique()
     places = " and ".join(f"'{file}'" for file in files)
     values = ", ".join(f"{name} {quoted(row[name])}" for name in keys if name not in DEFAULTS)
     advice = "give each system its own name, or each run its own seed"
-    raise UserError(f"{values} is there twice, in {places}; {advice}")
+    raise UserError(f"{values} {problem} {places}; {advice}")

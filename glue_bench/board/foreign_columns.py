@@ -27,22 +27,13 @@ def columns_of_frame(
 
     The second value has their names, the third the number of examples that were left out.
     """
-    if "prediction" in frame:
-        if metric not in PAIR_METRICS:
-            choices = ", ".join(PAIR_METRICS)
-            raise UserError(f"predictions and labels need --metric, one of {choices}")
-        frame = frame.assign(metric=metric)
-    elif metric is not None:
-        if metric not in set(frame["metric"]):
-            raise unknown("metric", metric, frame["metric"].unique().tolist(), "--metric")
-        frame = frame[frame["metric"] == metric]
+    frame = _with_metric(frame, metric)
+    known_metrics = frame["metric"].unique()
     for name in lower:
-        if name not in set(frame["metric"]):
-            raise unknown("metric", name, frame["metric"].unique().tolist(), "--lower")
+        if name not in known_metrics:
+            raise unknown("metric", name, known_metrics.tolist(), "--lower")
+    _check_metrics(frame)
     systems = tuple(frame["system"].unique())
-    kinds = frame[["task", "metric"]].drop_duplicates()
-    one_metric_each = kinds["task"].is_unique
-    one_direction = kinds["metric"].isin(list(lower)).nunique() == 1
     columns: list[ColumnRuns] = []
     names: dict[str, tuple[str, str]] = {}
     dropped = 0
@@ -54,10 +45,50 @@ def columns_of_frame(
         column, left_out = _column(key, rows, systems, title, title in lower, is_common)
         dropped += left_out
         columns.append(column)
-    # Points and plain numbers have no mean, nor have intervals over seeds and over examples alone.
-    kinds_of_scores = {(column.measure.unit, column.single_runs) for column in columns}
-    averaged = one_metric_each and one_direction and len(kinds_of_scores) == 1
-    return [replace(column, averaged=averaged) for column in columns], names, dropped
+    averaged = _have_average(columns, names)
+    marked = [replace(column, averaged=averaged) for column in columns]
+    return marked, names, dropped
+
+
+def _with_metric(frame: pd.DataFrame, metric: str | None) -> pd.DataFrame:
+    """Return the rows of a metric, or of all; pairs of prediction and label get it."""
+    if "prediction" in frame:
+        if metric not in PAIR_METRICS:
+            choices = ", ".join(PAIR_METRICS)
+            raise UserError(f"predictions and labels need --metric, one of {choices}")
+        return frame.assign(metric=metric)
+    if metric is None:
+        return frame
+    is_chosen = frame["metric"] == metric
+    if not is_chosen.any():
+        raise unknown("metric", metric, frame["metric"].unique().tolist(), "--metric")
+    return frame[is_chosen]
+
+
+def _have_average(columns: list[ColumnRuns], names: dict[str, tuple[str, str]]) -> bool:
+    """Return whether the columns are of one kind, one for each task, so that they have a mean.
+
+    Points and plain numbers have none, nor have intervals over seeds and over examples alone.
+    """
+    kinds: set[tuple[str, bool, bool]] = set()
+    for column in columns:
+        measure = column.measure
+        kinds.add((measure.unit, measure.lowest_is_best, column.single_runs))
+    tasks = [task for task, _ in names.values()]
+    return len(kinds) == 1 and len(set(tasks)) == len(tasks)
+
+
+def _check_metrics(frame: pd.DataFrame) -> None:
+    """Raise UserError for a system that has a task, but not by a metric that others have."""
+    for task, rows in frame.groupby("task", sort=False):
+        metrics_by_system = rows.groupby("system", sort=False)["metric"].unique()
+        for metric in rows["metric"].unique():
+            for system, metrics in metrics_by_system.items():
+                if metric not in metrics:
+                    raise UserError(
+                        f"system {quoted(system)} has no {quoted(metric)} of task {quoted(task)}, "
+                        f"but {', '.join(metrics)}; compare by one metric that all have (--metric)"
+                    )
 
 
 def _column(

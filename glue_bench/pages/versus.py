@@ -174,7 +174,10 @@ def noise_table(versus: Versus) -> Table:
     titles = column_titles(versus)
     rows: list[dict[str, str]] = []
     for estimate in versus.group.estimates:
+        low, high = estimate.limits
         smallest = _smallest(versus, estimate.column)
+        if smallest > high - low:  # more than scores can differ
+            smallest = math.nan
         row = {
             "task": titles[estimate.column],
             **share_texts(estimate, versus.group.reference),

@@ -198,3 +198,35 @@ def test_more_rows_than_can_be_compared_are_refused(tmp_path, monkeypatch):
     path = tidy(tmp_path / "t.csv", [("a", "t", 1, 1), ("b", "t", 1, 0)])
     with pytest.raises(UserError, match="2 rows, but at most 1"):
         read_frames([path])
+
+
+@pytest.mark.parametrize("name", ["prediction", "label"])
+def test_an_example_without_prediction_or_label_is_refused(tmp_path, name):
+    row = {"system": "a", "task": "t", "id": 1, "prediction": 1, "label": 0}
+    path = tmp_path / "t.csv"
+    pd.DataFrame([row, {**row, "id": 2, name: None}]).to_csv(path, index=False)
+    with pytest.raises(UserError, match=f"row 2 of the data: no {name}"):
+        read_frames([path])
+
+
+def test_a_run_in_two_files_is_refused(tmp_path):
+    """Two systems of one name, whose examples happen to differ."""
+    first = tidy(tmp_path / "x.csv", [("a", "t", 1, 1)])
+    second = tidy(tmp_path / "y.csv", [("a", "t", 2, 1)])
+    with pytest.raises(UserError, match=r"is in two files, '.*x\.csv' and '.*y\.csv'"):
+        read_frames([first, second])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_large_file_is_refused_before_it_is_read(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr("glue_bench.board.foreign.MAX_ROWS", 2)
+    table = pd.DataFrame({"system": ["a"] * 9, "broken": 1})
+    path = tmp_path / f"t.{suffix}"
+    if suffix == "csv":
+        table.to_csv(path, index=False)
+    elif suffix == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_parquet(path)
+    with pytest.raises(UserError, match="rows, but at most 2 are compared"):
+        read_frames([path])

@@ -326,3 +326,11 @@ def test_examples_of_one_premise_are_a_cluster_in_our_own_tables():
     assert np.sqrt(variance) == pytest.approx(float(robust.bse[0]), rel=0.01)
     assert np.sqrt(variance) < 0.95 * float(fit.bse[0])
     assert freedom == column.clusters.max()
+
+
+def test_systems_with_other_metrics_of_a_task_are_refused(tmp_path):
+    columns = ["system", "task", "metric", "seed", "score"]
+    rows = [("a", "t", "f1", 1, 0.5), ("a", "t", "acc", 1, 0.5), ("b", "t", "acc", 1, 0.5)]
+    path = write(tmp_path / "t.csv", pd.DataFrame(rows, columns=columns))
+    with pytest.raises(UserError, match="system 'b' has no 'f1' of task 't', but acc"):
+        compare_paths([path])
