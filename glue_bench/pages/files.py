@@ -6,6 +6,7 @@ from pathlib import Path
 from glue_bench.board.board import SCORE_COLUMNS, Board, averages_frame, steps_frame
 from glue_bench.board.compare import Comparison
 from glue_bench.board.lag import reached_frame
+from glue_bench.data.tasks import find_task
 from glue_bench.files import write_atomically
 from glue_bench.pages.budget import budget_frame, budget_page, drop_silent_columns, rates_frame
 from glue_bench.pages.contrasts import statistics_page
@@ -138,6 +139,8 @@ def next_step(
         return f"glue-bench statistics {folder}  # {reason}"
     if few_seeds:
         return f"the same glue-bench run  # with {few_seeds}"
+    if not any(find_task(task).benchmark == "GLUE" for task in results.tasks.index):
+        return f"glue-bench card {folder}  # a model card with these scores"
     return f"glue-bench table NAME {folder}  # beside a paper's table; glue-bench table lists them"
 
 

@@ -7,7 +7,9 @@ import pytest
 import yaml
 
 import glue_bench
+from glue_bench.board.compare import open_comparison
 from glue_bench.errors import UserError
+from glue_bench.pages.files import next_step
 
 ROWS = "text,label\n" + "".join(f"{word} {word},{word}\n" for word in ("yes", "no") * 8)
 
@@ -24,7 +26,9 @@ def folder(tmp_path_factory, tiny) -> Path:
         "labels": ["no", "yes"],
         "metrics": ["accuracy", "f1"],
     }
-    experiment = tiny(tasks=[task], arms=["add"], data=None, finetuning={"keep": "best"})
+    experiment = tiny(
+        tasks=[task], arms=["add"], data=None, seeds=[1, 2, 3], finetuning={"keep": "best"}
+    )
     glue_bench.run(experiment, results=place)
     return place / "tiny"
 
@@ -49,6 +53,11 @@ def test_the_results_file_of_the_hub_has_tasks_of_glue_alone(folder):
 def test_the_kept_model_names_the_labels(folder):
     config = json.loads(Path(glue_bench.card(folder).files["config.json"]).read_text())
     assert config["id2label"] == {"0": "no", "1": "yes"}
+
+
+def test_what_comes_next_is_no_table_of_a_paper(folder):
+    step = next_step(open_comparison(folder), "toy")
+    assert step == "glue-bench card toy  # a model card with these scores"
 
 
 def test_a_submission_of_it_is_refused(folder, tmp_path):
