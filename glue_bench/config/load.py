@@ -219,13 +219,16 @@ def _with_full_arms(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_shared_keys(values: Mapping[str, Any], place: str) -> None:
-    """Raise UserError for a shared key that no arm takes, because each has its checkpoint."""
+    """Raise UserError for a shared key that no arm takes, because each has its checkpoint.
+
+    A shared checkpoint is not refused: those of the arms plainly take its place.
+    """
     arms = values.get("arms")
     if not isinstance(arms, list) or not arms:
         return
     if not all(isinstance(arm, Mapping) and "checkpoint" in arm for arm in arms):
         return
-    for key in SHARED_KEYS:
+    for key in ("revision", "tokenizer"):
         if values.get(key) is not None:
             raise UserError(
                 f"{place}: `{key}` at the top is of arms without a checkpoint, but every arm has "

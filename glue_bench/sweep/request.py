@@ -1,4 +1,4 @@
-"""Checks of what a person asks of a run, before data, text or a checkpoint is opened."""
+"""Checks of what a person asks of a run, before GLUE, text or a checkpoint is opened."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 from glue_bench.config import Experiment
 from glue_bench.config.load import Names
 from glue_bench.config.machine import check_machine
+from glue_bench.data.own import read_own
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
 from glue_bench.remote import refuse_url
@@ -17,7 +18,9 @@ from glue_bench.sweep.squeue import check_slurm
 
 
 def check_before_work(experiment: Experiment, **options: Any) -> None:
-    """Refuse all that can be refused without data, text or checkpoints; the slowest check is last.
+    """Refuse all that can be refused without GLUE, text or checkpoints; the slowest check is last.
+
+    The files of a user's own tasks are read: mistakes in them are frequent, and told at once.
 
     The options are those of `check_request`. Raises UserError for the first mistake, for an engine
     that is not installed, and where no Slurm or no machine at the address of a cluster answers.
@@ -30,6 +33,9 @@ def check_before_work(experiment: Experiment, **options: Any) -> None:
         raise UserError("--workers and --address needs ray; install it: pip install '.[ray]'")
     if engine.address:
         check_answer(engine.address)
+    for task in experiment.own_tasks:
+        if task.files:
+            read_own(task.to_task())
     from glue_bench.model.arms import check_arms  # imports torch
 
     check_arms(experiment)

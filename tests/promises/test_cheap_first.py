@@ -11,6 +11,12 @@ import pytest
 from glue_bench import run
 from glue_bench.errors import UserError
 
+OWN_TASK = {
+    "name": "Mine",
+    "files": {"train": "nowhere.csv", "validation": "nowhere.csv"},
+    "texts": "text",
+    "labels": ["no", "yes"],
+}
 CHEAP = {
     "a misspelt key": (
         {"finetuning": {"epoch": 1}},
@@ -34,6 +40,11 @@ CHEAP = {
         {},
         {"only": "learning_rate=1e-2"},
         "unknown learning_rate '0.01' in --only",
+    ),
+    "a file of a task of one's own": (
+        {"tasks": [OWN_TASK]},
+        {},
+        "file 'nowhere.csv' does not exist",
     ),
     "results on the web": ({}, {"results": "s3://bucket/runs"}, "s3://bucket/runs"),
 }
