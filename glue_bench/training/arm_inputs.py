@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from functools import cache, cached_property
-from itertools import chain
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
@@ -55,14 +54,13 @@ class ArmFiles:
         key = f"{self.text.corpus.digest[:16]}-{vocab_size}"
         return tokenizers.cached_tokenizer(key, self._train_on_corpus)
 
-    def _training_texts(self) -> chain[str]:
-        frames = map(self.tasks.train_split, self.experiment.tasks)
-        columns = (
-            frame[name]
-            for frame in frames
-            for name in frame.columns.intersection(["text_a", "text_b"])
-        )
-        return chain.from_iterable(columns)
+    def _training_texts(self) -> list[str]:
+        texts: list[str] = []
+        for task in self.experiment.tasks:
+            frame = self.tasks.train_split(task)
+            for name in frame.columns.intersection(["text_a", "text_b"]):
+                texts.extend(frame[name])
+        return texts
 
     def _train_on_corpus(self) -> PreTrainedTokenizerBase:
         corpus = self.text.corpus

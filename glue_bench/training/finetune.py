@@ -98,8 +98,8 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
     )
     with on_threads(compute.threads_for(start.hidden_size)):
         chosen = compute_of(inputs.arms[cell.arm], compute)
-        rows = len(attempt.tokens.splits["train"])
-        has_graph = chosen.graph and takes_fixed_steps(start, cell.settings, rows)
+        train_split = attempt.tokens.splits["train"]
+        has_graph = chosen.graph and takes_fixed_steps(start, cell.settings, len(train_split))
         attempt = replace(attempt, compute=replace(chosen, graph=has_graph))
         while True:
             try:

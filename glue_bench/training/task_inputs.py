@@ -44,6 +44,7 @@ class TaskInputs:
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
+        self.predicts_test = experiment.finetuning.predicts_test
         # A cache of a method would outlive the object, so each object has caches of its own.
         self.data: Callable[[str], TaskData] = cache(self.read_data)
         self._encoded = cache(self._encode)
@@ -97,7 +98,7 @@ class TaskInputs:
         none that the data do not have.
         """
         sets: dict[str, TaskData] = {}
-        if not self.experiment.finetuning.predicts_test:
+        if not self.predicts_test:
             return sets
         for split, name in DIAGNOSTICS.get(task, {}).items():
             data = self._ax if name == "ax" else self._other_diagnostic(name)
@@ -138,7 +139,7 @@ class TaskInputs:
         if held_out_share:
             tokens = self._divided(task, encoding, held_out_share)
         splits = dict(tokens.splits)
-        if not self.experiment.finetuning.predicts_test:
+        if not self.predicts_test:
             splits = {name: split for name, split in splits.items() if not is_test(name)}
         for name, data in self.diagnostics(task).items():
             splits[name] = self._encoded(data.task, encoding).splits["test"]
