@@ -183,7 +183,7 @@ def test_an_encoder_with_one_segment_or_none_gets_no_other_beside_arms_that_have
     for types in (2, 1, 0):
         folder = save(tmp_path / f"of-{types}", types=types)
         arms.append({"name": f"of-{types}", "variant": "add", "checkpoint": folder})
-    inputs = inputs_of(arms=arms, tasks=["rte"])
+    inputs = inputs_of(arms=arms, tasks=["rte"], checkpoint=None)
     assert [arm.segments for arm in inputs.arms.values()] == [(2, 2), (2, 1), (2, 0)]
     of_two, of_one, _ = (inputs.tokens(cell).splits["train"] for cell in plan_of(inputs).cells)
     assert (of_one.ids == of_two.ids).all()

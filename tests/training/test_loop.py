@@ -203,7 +203,7 @@ def losses_of_fixed_rows(model):
 )
 @pytest.mark.parametrize("arm", ARMS, ids=str)
 def test_a_step_waits_for_nothing(arm, kind, losses):
-    model = on_meta(kind, config(*arm, num_labels=2)).train()
+    model = on_meta(kind, config(*arm, num_labels=2, num_hidden_layers=2)).train()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
     with OneDevice():
         loss = update(model, optimizer, 1e-3, 1.0, losses(model))
