@@ -79,7 +79,8 @@ def test_an_interval_needs_two_sequences():
 def test_the_interval_of_no_hit_is_that_of_a_trial_for_each_sequence():
     low, high = Sums(np.zeros(8), np.full(8, 4.0)).share_interval
     assert low == 0
-    assert high == pytest.approx(1 - 0.025 ** (1 / 8))
+    expected = 1 - 0.025 ** (1 / 8)
+    assert high == pytest.approx(expected)
 
 
 def test_ties_alone_have_no_spread():

@@ -280,7 +280,8 @@ def test_equal_sequences_are_shuffled_each_in_an_order_of_its_own():
     model.base.variant.register_forward_pre_hook(lambda _, inputs: batches.append(inputs[0]))
     order_sums(model, HeldOut(packed, tokenizer, mask_probability=0.05), len(row), [])
     shuffled = batches[1]
-    assert shuffled.shape == (6, len(row))
+    expected = (6, len(row))
+    assert shuffled.shape == expected
     for number in range(1, 6):
         agreed = int((shuffled[0] == shuffled[number]).sum())
         assert agreed < len(row) - 6, f"row {number} agrees in {agreed} places"

@@ -126,7 +126,7 @@ def test_the_average_has_no_deviation_if_a_task_lacks_a_seed(bench):
 
 
 @pytest.fixture
-def lacking(bench) -> pd.DataFrame:
+def incomplete(bench) -> pd.DataFrame:
     """Return a board of arms that lack a task, a metric, or a defined score."""
     for arm, lacking_task in (("part", "cola"), ("metric", "mrpc"), ("undefined", "stsb")):
         for task in sorted(set(TRAINABLE) - {lacking_task}):
@@ -137,18 +137,19 @@ def lacking(bench) -> pd.DataFrame:
     return open_board(bench.plan())
 
 
-def test_an_average_that_lacks_something_is_missing(lacking):
+def test_an_average_that_lacks_something_is_missing(incomplete):
     """The nine columns do not need the F1 of MRPC."""
-    table = lacking.table.set_index("arm")
+    table = incomplete.table.set_index("arm")
     assert table["average_official"].isna().all()
     has_nine_columns = table["average_nine_columns"].notna().to_dict()
     assert has_nine_columns == {"part": False, "metric": True, "undefined": False}
     assert set(table["rte"]) == {50}
 
 
-def test_an_average_that_lacks_a_part_is_over_no_seeds(lacking):
-    counts = average(lacking.runs, AVERAGES["average_official"])["n"]
-    assert counts.to_dict() == {"part": 0, "metric": 0, "undefined": 1}
+def test_an_average_that_lacks_a_part_is_over_no_seeds(incomplete):
+    counts = average(incomplete.runs, AVERAGES["average_official"])["n"]
+    expected = {"part": 0, "metric": 0, "undefined": 1}
+    assert counts.to_dict() == expected
 
 
 MNLI_SCORES = {"validation_matched": {"accuracy": 0.9}, "validation_mismatched": {"accuracy": 0.1}}

@@ -70,7 +70,8 @@ def test_a_score_of_an_earlier_epoch_than_the_last_is_not_compared(bench):
         first = last + 0.01 if name == "high-sst2-lr2e-05-s1" else last - 0.01
         facts["history"] = history_of("validation", "accuracy", first, last)
     path = bench.plan(config={"protocol": {"epoch": "best"}})
-    assert reasons_at(path) == {"high": f"{OTHER_EPOCH} (high)", "higher": DIVERGED_REASON}
+    expected = {"high": f"{OTHER_EPOCH} (high)", "higher": DIVERGED_REASON}
+    assert reasons_at(path) == expected
 
 
 def test_missing_predictions_are_named_with_their_file(bench):
@@ -297,7 +298,8 @@ def test_the_same_number_of_pieces_of_other_lengths_are_other_pieces(bench):
         nats[arm, seed] = [2.0 + 0.1 * seed] * 6
     pretrain_by_hand(bench, nats, counts)
     reasons = reasons_at(bench.path, "validation_loss")
-    assert reasons == {"none": f"{OTHER_PIECES} (none)", "untied": ""}
+    expected = {"none": f"{OTHER_PIECES} (none)", "untied": ""}
+    assert reasons == expected
 
 
 @pytest.mark.parametrize(("longest", "pieces"), [(10, 6), (10_000, 12)])
@@ -322,7 +324,8 @@ def test_an_earlier_epoch_concerns_the_arms_that_report_one(bench):
         predict_right(bench, cell["cell_id"], ROWS // 2 + 3 * seed)
     bench.label("rte", {"validation": np.ones(ROWS, int)})
     path = bench.plan(config={"protocol": {"epoch": "best"}})
-    assert reasons_at(path, "rte") == {"none": f"{OTHER_EPOCH} (none)", "untied": ""}
+    expected = {"none": f"{OTHER_EPOCH} (none)", "untied": ""}
+    assert reasons_at(path, "rte") == expected
 
 
 def test_the_average_of_contrasts_is_over_the_columns_of_the_boards_average(bench):

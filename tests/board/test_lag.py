@@ -111,7 +111,7 @@ def test_searches_and_runs_without_validation_have_no_curve():
 
 
 def test_the_lag_of_the_long_study_is_the_one_that_was_computed_apart():
-    """Lags in million tokens after 2, 4, 8 and 12 million, by code that shares nothing with this."""
+    """Lags in million tokens after 2, 4, 8 and 12 million, by code that shares nothing with it."""
     losses = read_results("results/study_long").losses
     frame = lag_frame(losses, "add").query("arm == 'untied'")
     lag = np.interp([4e6, 8e6, 12e6], frame["tokens"], frame["lag"] / 1e6)

@@ -37,7 +37,8 @@ def path(bench):
 def test_a_run_with_one_answer_to_everything_is_named_by_its_column(path):
     frame = glue_bench.leaderboard(path).set_index("arm")
     collapsed = frame["collapsed"].loc[["add", "none", "late"]]
-    assert collapsed.to_dict() == {"add": "", "none": "rte", "late": ""}
+    expected = {"add": "", "none": "rte", "late": ""}
+    assert collapsed.to_dict() == expected
 
 
 def test_fewer_runs_than_planned_are_named_with_the_average_that_they_enter(path):
@@ -49,7 +50,8 @@ def test_fewer_runs_than_planned_are_named_with_the_average_that_they_enter(path
 def test_another_processor_than_the_references_is_told(path):
     frame = glue_bench.leaderboard(path).set_index("arm")
     unlike = frame["unlike_reference"].loc[["add", "none", "late"]]
-    assert unlike.to_dict() == {"add": False, "none": False, "late": True}
+    expected = {"add": False, "none": False, "late": True}
+    assert unlike.to_dict() == expected
 
 
 @pytest.fixture
@@ -100,7 +102,8 @@ def test_a_pretraining_that_ran_elsewhere_is_told_before_any_fine_tuning_has_end
     frame = glue_bench.leaderboard(bench.plan(config=config)).set_index("arm")
     assert frame["validation_loss"][["add", "none"]].notna().all()
     unlike = frame["unlike_reference"][["add", "none"]]
-    assert unlike.to_dict() == {"add": False, "none": bool(fact)}
+    expected = {"add": False, "none": bool(fact)}
+    assert unlike.to_dict() == expected
 
 
 def test_a_precision_that_is_not_recorded_is_not_unlike(bench):

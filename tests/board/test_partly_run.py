@@ -163,7 +163,8 @@ def test_the_page_shows_what_has_run(study):
     assert list(texts_by_arm)[:4] == ["add", "half", "none", "later"]
     assert texts_by_arm["none"][0].endswith("▼")
     assert texts_by_arm["half"][0].endswith("*")
-    assert texts_by_arm["later"] == [MISSING, "", MISSING]
+    expected = [MISSING, "", MISSING]
+    assert texts_by_arm["later"] == expected
 
 
 def test_contrasts_that_wait_are_shown_with_their_reason(study):

@@ -144,7 +144,8 @@ def test_files_that_are_missing_can_be_filled(bench, tmp_path):
         "seed": 3,
         "validation": 60.0,
     }
-    assert manifest["files"]["WNLI.tsv"] == {"rows": 146, "filled": MAJORITY_LABELS["wnli"]}
+    expected = {"rows": 146, "filled": MAJORITY_LABELS["wnli"]}
+    assert manifest["files"]["WNLI.tsv"] == expected
 
 
 def test_the_manifest_states_the_score_of_the_epoch_that_predicted(bench, tmp_path):

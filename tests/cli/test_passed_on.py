@@ -101,7 +101,8 @@ def test_what_a_function_is_asked_for_reaches_the_sweep(tiny, monkeypatch):
     engine = Engine(
         workers=options.pop("workers"), address=options.pop("address"), slurm=options.pop("slurm")
     )
-    assert sweep.call_args.kwargs == options | {"engine": engine}
+    expected = options | {"engine": engine}
+    assert sweep.call_args.kwargs == expected
 
 
 @pytest.fixture(scope="module")

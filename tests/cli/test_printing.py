@@ -26,7 +26,9 @@ def bert(make_bert):
 
 def test_the_version_variants_tasks_and_splits_are_listed(glue_bench, small_demo):  # noqa: ARG001
     assert glue_bench("--version").out == f"glue-bench {__version__}\n"
-    variants, tasks, demo = glue_bench("variants"), glue_bench("data"), glue_bench("data", "demo")
+    variants = glue_bench("variants")
+    tasks = glue_bench("data")
+    demo = glue_bench("data", "demo")
     assert [line.split()[0] for line in variants.out.splitlines()[1:]] == list(VARIANTS)
     assert all(variant.summary in variants.out for variant in VARIANTS.values())
     assert [line.split()[0] for line in tasks.out.splitlines()[1:]] == list(KNOWN)
@@ -133,7 +135,8 @@ def test_what_a_run_has_predicted_is_handed_in(glue_bench, tiny, write_yaml, tmp
         tiny(arms=["add"], tasks=["mnli", "rte"], finetuning={"predict": ["validation", "test"]})
     )
     assert glue_bench("run", config, "--results", tmp_path).status == 0
-    finished, path = tmp_path / "tiny", tmp_path / "x.zip"
+    finished = tmp_path / "tiny"
+    path = tmp_path / "x.zip"
     result = glue_bench("submit", finished, "--arm", "add", "-o", path, "--fill")
     assert result.status == 1
     assert (
@@ -156,11 +159,12 @@ def test_what_a_run_has_predicted_is_handed_in(glue_bench, tiny, write_yaml, tmp
 def test_a_zip_is_called_good_or_its_findings_are_listed_one_a_line(glue_bench, tmp_path):
     path = tmp_path / "it.zip"
     path.write_bytes(make_zip({name: fill_file(file) for name, file in FILES.items()}))
-    assert glue_bench("submit", "--check", path) == (
+    expected = (
         0,
         f"{path}: good; 11 files, 426309 predictions\n",
         "",
     )
+    assert glue_bench("submit", "--check", path) == expected
     path.write_bytes(
         make_zip({"WNLI.tsv": fill_file(FILES["WNLI.tsv"]).replace(b"\n7\t0", b"\n7\tentailment")})
     )

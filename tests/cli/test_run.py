@@ -224,5 +224,6 @@ def test_status_says_what_is_done_runs_has_failed_and_is_missing(
     ]
     assert lines[-1] == f"1 of 3 cells done, 1 running, 1 failed, 0 missing in {part}"
     document = json.loads(glue_bench("status", part, "--format", "json").out)
-    assert document["cells"] == {"done": 1, "running": 1, "failed": 1, "missing": 0}
+    expected = {"done": 1, "running": 1, "failed": 1, "missing": 0}
+    assert document["cells"] == expected
     assert status(part)["state"].tolist() == ["done", "running", "failed"]

@@ -49,7 +49,8 @@ def test_settings_of_a_task_take_the_place_of_shared_ones():
         [1e-5, 2e-5],
     ]
     assert [settings.limit(task) for task in ("rte", "cola", "mrpc")] == [100, None, None]
-    rte, cola = settings.hyperparameters("rte", 1e-4), settings.hyperparameters("cola", 2e-5)
+    rte = settings.hyperparameters("rte", 1e-4)
+    cola = settings.hyperparameters("cola", 2e-5)
     assert (rte.learning_rate, rte.epochs, rte.batch_size, rte.max_length, rte.clip_norm) == (
         1e-4,
         3,
@@ -115,14 +116,12 @@ def test_what_is_given_beside_an_experiment_takes_the_place_of_its_own():
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        *[
-            ("010", 10),
-            ("0o17", 15),
-            ("1e3", 1000.0),
-            ("2e-5", 2e-5),
-            (".2E-4", 2e-5),
-            ("false", False),
-        ],
+        ("010", 10),
+        ("0o17", 15),
+        ("1e3", 1000.0),
+        ("2e-5", 2e-5),
+        (".2E-4", 2e-5),
+        ("false", False),
         *[(text, text) for text in ("1:30", "2e-5x", "yes", "b=c")],
         ("[word-word, 2]", ["word-word", 2]),
     ],

@@ -133,7 +133,8 @@ def test_options_are_read_as_values_where_their_keys_are_known_or_they_are_true(
     options = parse_options(
         ["gpus=2", "mem=2", "exclusive=true", "quiet=false"], "--slurm", ["gpus"]
     )
-    assert options == {"gpus": 2, "mem": "2", "exclusive": True, "quiet": "false"}
+    expected = {"gpus": 2, "mem": "2", "exclusive": True, "quiet": "false"}
+    assert options == expected
 
 
 # Mistakes in what stands second

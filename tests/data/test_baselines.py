@@ -1,4 +1,6 @@
-"""Baselines that see words and no order: they find what words tell, and nothing in what order alone tells."""
+"""Baselines that see words and no order: they find what words tell, and nothing in what order alone
+tells.
+"""
 
 from dataclasses import replace
 

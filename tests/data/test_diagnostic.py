@@ -8,7 +8,8 @@ from glue_bench.errors import UserError
 
 HEADER = "\t".join([*CATEGORIES, "Domain", "Premise", "Hypothesis", "Label"])
 ROWS = [
-    "Morphological negation;Lexical entailment\t\tNegation\t\t\tIt is unlike.\tIt is alike.\tcontradiction",
+    "Morphological negation;Lexical entailment\t\tNegation\t\t\t"
+    "It is unlike.\tIt is alike.\tcontradiction",
     '\tCore args\tNegation; Conjunction\t\t\tHe said "no\tHe spoke.\tentailment',
     "Lexical entailment\t\t\tCommon sense\t\tA dog ran.\tAn animal ran.\tneutral",
     "\t\t\t\tReddit\tOne.\tTwo.\tneutral",

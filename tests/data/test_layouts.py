@@ -1,4 +1,6 @@
-"""A folder with GLUE in it is read in every layout that is plain; of any other, one line says what is there."""
+"""A folder with GLUE in it is read in every layout that is plain; of any other, one line says what
+is there.
+"""
 
 import contextlib
 import shutil
@@ -163,12 +165,12 @@ REFUSED = {
     "two layouts": (
         two(tsv, parquet(IN_REPOSITORY, "WNLI")),
         "",
-        "in more than one layout: the classic TSV .* for RTE and Parquet .* for WNLI; put each into",
+        "in more than one layout: the classic TSV .* for RTE and Parquet .* for WNLI; put each",
     ),
     "two layouts of a task": (
         two(parquet(IN_REPOSITORY), parquet("data/" + IN_REPOSITORY)),
         "",
-        r"has the train split of RTE twice, in train-\*.parquet and data/train-\*.parquet; keep one",
+        r"has the train split of RTE twice, in train-\*.parquet and data/train-\*.parquet; keep",
     ),
     "two folders of a task": (
         two(tsv, lambda folder: tsv(folder, "r_t_e")),
@@ -195,7 +197,7 @@ DEV = (2, 3, 7)
 
 
 def mrpc(folder: Path, ready: bool) -> Path:
-    """MRPC as one file with the ids of its validation rows, or parted as the download script does."""
+    """MRPC as one file with the ids of its validation rows, or parted as by the download script."""
     place = folder / "MRPC"
     place.mkdir(parents=True)
     (place / "dev_ids.tsv").write_text("".join(f"{n}\t{n + 50}\n" for n in DEV))
@@ -260,7 +262,9 @@ def test_a_file_of_save_to_disk_that_is_missing_or_damaged_is_named(tmp_path):
 
 
 def of_two_files(folder: Path, **changes) -> None:
-    """The train split in two files, the second of which is changed; `names` are those of its label ids."""
+    """The train split in two files, the second of which is changed; `names` are those of its label
+    ids.
+    """
     names = changes.pop("names", NAMES)
     place = folder / "rte"
     place.mkdir(parents=True)

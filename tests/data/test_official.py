@@ -1,4 +1,6 @@
-"""Official rows are known by their digests, and everything else of the same size is marked with what differs."""
+"""Official rows are known by their digests, and everything else of the same size is marked with
+what differs.
+"""
 
 from pathlib import Path
 

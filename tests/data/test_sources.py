@@ -1,4 +1,6 @@
-"""What a task is, which source a name opens, how its content is described, which rows a limit keeps, and the demo."""
+"""What a task is, which source a name opens, how its content is described, which rows a limit
+keeps, and the demo.
+"""
 
 import numpy as np
 import pandas as pd
@@ -56,7 +58,8 @@ UNKNOWN = {
     "Demo": "unknown data source 'Demo'; did you mean 'demo'?",
     "zzz": "known: hub, demo (or give the path of a folder)",
     "nyu-mll/glue": "folder nyu-mll/glue does not exist; give hub, demo or the path of a folder",
-    "EMPTY": "it has file; looked for the classic TSV layout (such as CoLA/train.tsv), Parquet files as in a clone",
+    "EMPTY": "it has file; looked for the classic TSV layout (such as CoLA/train.tsv), Parquet "
+    "files as in a clone",
     "EMPTY/file": "is a file; expected a folder",
 }
 
@@ -108,7 +111,8 @@ def test_describe(write):
     assert rte["digest"].map(len).tolist() == [12, 0, 12]
     assert "0.0-5.0 mean 2.5" in tables["stsb"]["labels"].tolist()
     mnli = tables["mnli"][["rows", "status", "split"]]
-    assert mnli.to_numpy().tolist() == [[0, "missing", ""]]
+    expected = [[0, "missing", ""]]
+    assert mnli.to_numpy().tolist() == expected
     assert tables["qqp"]["skipped"].tolist() == [0, 1, 0]
     assert tables["wnli"]["status"].tolist() == ["not the official rows"] * 3
     assert tables["wnli"]["difference"].tolist() == ["other rows"] * 3
@@ -245,7 +249,8 @@ def test_the_shares_of_both_labels_and_the_rows_left_out_of_each_split_are_descr
         "QQP/dev.tsv": head + "a\tb\t0\nc\n",
     }
     table = describe(open_source(str(write(files)))).query("task == 'qqp'").set_index("split")
-    assert table["skipped"].to_dict() == {"train": 2, "validation": 1, "test": 0}
+    expected = {"train": 2, "validation": 1, "test": 0}
+    assert table["skipped"].to_dict() == expected
     assert table["labels"]["train"] == "not_duplicate 25% / duplicate 75%"
 
 

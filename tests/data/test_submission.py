@@ -1,4 +1,6 @@
-"""The eleven files: what is written is good, whatever is done to it is found, and no zip breaks the linter."""
+"""The eleven files: what is written is good, whatever is done to it is found, and no zip breaks the
+linter.
+"""
 
 import io
 import struct
@@ -105,9 +107,14 @@ def findings_after(**changes: Callable[[bytes], bytes]) -> list[str]:
 
 def row(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
     """The row of index 5 is changed."""
-    return lambda content: b"\n".join(
-        change(line) if line[:2] == b"5\t" else line for line in content.split(b"\n")
-    )
+
+    def change_content(content: bytes) -> bytes:
+        lines = content.split(b"\n")
+        place = next(place for place, line in enumerate(lines) if line[:2] == b"5\t")
+        lines[place] = change(lines[place])
+        return b"\n".join(lines)
+
+    return change_content
 
 
 def predicted(text: str) -> Callable[[bytes], bytes]:
@@ -167,34 +174,43 @@ def test_a_score_may_be_written_in_any_way(text):
 
 
 def test_a_finding_says_file_line_problem_and_expectation():
-    wrong = findings_after(RTE=predicted("1"), **{"STS-B": predicted("5.2")})
-    assert wrong == [
+    findings = findings_after(RTE=predicted("1"), **{"STS-B": predicted("5.2")})
+    assert findings == [
         r"STS-B.tsv, line 7: '5\t5.2'; expected 5, a tab, and a number from 0 to 5",
         r"RTE.tsv, line 7: '5\t1'; expected 5, a tab, and entailment or not_entailment",
     ]
-    part = {name: GOOD[name] for name in NAMES[2:-1]}
-    assert lint(make_zip(part | {"submission\\ax.tsv": b"", ".DS_Store": b""})) == [
+
+
+def test_files_that_are_unknown_or_missing_are_named():
+    files = {name: GOOD[name] for name in NAMES[2:]}
+    files["submission\\ax.tsv"] = files.pop("AX.tsv")
+    files[".DS_Store"] = b""
+    assert lint(make_zip(files)) == [
         ".DS_Store: unknown file; expected only the eleven files at the top of the zip",
         "submission\\ax.tsv: unknown file; expected AX.tsv at the top of the zip",
-        *(f"{name}: missing; expected 12 predictions" for name in (*NAMES[:2], NAMES[-1])),
+        f"{NAMES[0]}: missing; expected 12 predictions",
+        f"{NAMES[1]}: missing; expected 12 predictions",
+        "AX.tsv: missing; expected 12 predictions",
     ]
-    many = lint(make_zip({f"{number}.tsv": b"" for number in range(1001)}), "many.zip")
-    assert many == ["many.zip: 1001 entries; expected the eleven files"]
+
+
+def test_the_files_of_a_zip_with_very_many_are_not_looked_at():
+    files = {f"{number}.tsv": b"" for number in range(1001)}
+    findings = lint(make_zip(files), "many.zip")
+    assert findings == ["many.zip: 1001 entries; expected the eleven files"]
 
 
 def test_the_first_three_wrong_rows_of_a_file_are_shown():
     findings = findings_after(AX=lambda content: content.replace(b"entailment", b"0"))
-    assert [finding.split(":")[0] for finding in findings[:3]] == [
-        f"AX.tsv, line {line}" for line in (2, 3, 4)
-    ]
+    places = [finding.split(":")[0] for finding in findings[:3]]
+    assert places == ["AX.tsv, line 2", "AX.tsv, line 3", "AX.tsv, line 4"]
     assert findings[3:] == ["AX.tsv: 9 more rows like these"]
-    many = findings_after(
-        RTE=lambda _: b"index\tprediction\n" * 3_000
-    )  # of which no more are read than belong there
-    assert (many[0], many[-1]) == (
-        "RTE.tsv: 2999 rows; expected 12",
-        "RTE.tsv: 9 more rows like these",
-    )
+
+
+def test_of_a_file_with_too_many_rows_no_more_are_read_than_belong_there():
+    findings = findings_after(RTE=lambda _: b"index\tprediction\n" * 3_000)
+    assert findings[0] == "RTE.tsv: 2999 rows; expected 12"
+    assert findings[-1] == "RTE.tsv: 9 more rows like these"
 
 
 def test_zips_as_others_make_them():
@@ -206,11 +222,17 @@ def test_zips_as_others_make_them():
     with zipfile.ZipFile(buffer, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         archive.writestr("RTE.tsv", GOOD["RTE.tsv"])
     assert lint(buffer.getvalue()) == ["RTE.tsv: 2 times in the zip; expected once"]
-    encrypted = bytearray(
-        make_zip({"AX.tsv": GOOD["AX.tsv"]})
-    )  # only the flag is set: nothing is read
-    struct.pack_into("<H", encrypted, encrypted.index(b"PK\x01\x02") + 8, 1)
-    assert "AX.tsv: encrypted; expected a zip without a password" in lint(bytes(encrypted))
+
+
+def test_an_encrypted_file_is_named():
+    """Only the flag is set: nothing is read."""
+    content = bytearray(make_zip({"AX.tsv": GOOD["AX.tsv"]}))
+    place_of_flag = content.index(b"PK\x01\x02") + 8
+    struct.pack_into("<H", content, place_of_flag, 1)
+    assert "AX.tsv: encrypted; expected a zip without a password" in lint(bytes(content))
+
+
+def test_a_file_that_is_damaged_is_named():
     damaged = make_zip(GOOD).replace(b"3\tentailment", b"3\tEntailment", 1)
     assert "cannot be unpacked (Bad CRC-32" in lint(damaged)[0]
 

@@ -14,7 +14,11 @@ from glue_bench.errors import UserError
 
 PAIR = "sentence1\tsentence2"
 MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
-MNLI = "index\tsentence1\tsentence2\tlabel1\tgold_label\n0\ta\tb\tneutral\tcontradiction\n1\tc\td\tneutral\t-\n"
+MNLI = (
+    "index\tsentence1\tsentence2\tlabel1\tgold_label\n"
+    "0\ta\tb\tneutral\tcontradiction\n"
+    "1\tc\td\tneutral\t-\n"
+)
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 QUIRKS = [
     (
@@ -80,7 +84,9 @@ TEST_SPLITS = [(name, split) for name, task in TASKS.items() for split in task.t
 
 @pytest.mark.parametrize(("task", "split"), TEST_SPLITS)
 def test_a_test_split_keeps_every_row_and_has_no_malformed_one(task, split, tmp_path):
-    """Rows without a gold label too: the site reads predictions by their line, and each would be off by one."""
+    """Rows without a gold label too: the site reads predictions by their line, and each would be
+    off by one.
+    """
     texts = TASKS[task].tsv_texts or TASKS[task].texts
     path = tmp_path / "test.tsv"
     header = "\t".join(["index", *texts, "gold_label"])

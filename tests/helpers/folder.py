@@ -374,7 +374,8 @@ def stamps(folder: Path) -> dict[Path, tuple[int, bytes]]:
 def answer_of(name: str, folder: Path, out: Path) -> str:
     """Return what a reader says of a folder and writes into `out`."""
     if name.endswith("()"):
-        return as_text(FUNCTIONS[name[:-2]](folder))
+        function = FUNCTIONS[name[:-2]]
+        return as_text(function(folder))
     places = {"RUNS": folder, "OUT": out, "LABELS": labelled_ax(out)}
     words = re.sub("RUNS|OUT|LABELS", lambda match: str(places[match[0]]), VERBS[name])
     printed = "".join(call_verb(*call.split()) for call in words.split("; "))

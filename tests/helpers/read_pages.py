@@ -93,13 +93,31 @@ def read_markdown(text: str) -> list[Read]:
 
 _TOKEN = re.compile(r"\\(?:[A-Za-z]+|.)|[{}&%$#_^~]|[^\\{}&%$#_^~]+", re.DOTALL)
 _SYMBOLS = {
-    r"\textbackslash": "\\", r"\textasciitilde": "~",
-    r"\textasciicircum": "^", r"\textasciigrave": "`",
-    r"\textbar": "|", r"\textless": "<", r"\textgreater": ">", r"\char": '"', r"\textdagger": "†",
-    r"\textdaggerdbl": "‡", r"\textendash": "–", r"\textdegree": "°",  # noqa: RUF001
-    r"\uparrow": "▲", r"\downarrow": "▼", r"\pm": "±", r"\diamond": "◇",
-    r"\&": "&", r"\%": "%", r"\$": "$", r"\#": "#", r"\_": "_", r"\{": "{", r"\}": "}", r"\\": "",
-}  # fmt: skip
+    r"\textbackslash": "\\",
+    r"\textasciitilde": "~",
+    r"\textasciicircum": "^",
+    r"\textasciigrave": "`",
+    r"\textbar": "|",
+    r"\textless": "<",
+    r"\textgreater": ">",
+    r"\char": '"',
+    r"\textdagger": "†",
+    r"\textdaggerdbl": "‡",
+    r"\textendash": "–",  # noqa: RUF001
+    r"\textdegree": "°",
+    r"\uparrow": "▲",
+    r"\downarrow": "▼",
+    r"\pm": "±",
+    r"\diamond": "◇",
+    r"\&": "&",
+    r"\%": "%",
+    r"\$": "$",
+    r"\#": "#",
+    r"\_": "_",
+    r"\{": "{",
+    r"\}": "}",
+    r"\\": "",
+}
 _SILENT = {r"\textbf", r"\texttt", r"\ensuremath", r"\item"}  # anything else is an error
 
 

@@ -1,4 +1,6 @@
-"""What tests write into a results folder: a cell with predictions and a model, a pretraining with losses."""
+"""What tests write into a results folder: a cell with predictions and a model, a pretraining with
+losses.
+"""
 
 from pathlib import Path
 
@@ -24,7 +26,10 @@ GOLD = {"gold": {"validation": np.array([0.0, 2.6, 5.0])}}
 
 
 def finish(store: Store, bits: float = 0.0, cell: Cell = CELL, **facts) -> Record:
-    """Store a cell with everything that a run may leave. Runs with other bits leave other values."""
+    """Store a cell with everything that a run may leave.
+
+    Runs with other bits leave other values.
+    """
 
     def save(model: Path) -> None:
         (model / "model.safetensors").write_text(f"weights {bits}")

@@ -99,7 +99,8 @@ def saved(
     folder: Path, kind: type[PreTrainedModel], family: str, **options: Any
 ) -> tuple[PreTrainedModel, str]:
     """Save a random model of a family, and return it with its folder."""
-    model = random_model(kind, CONFIGS[family]())
+    make_config = CONFIGS[family]
+    model = random_model(kind, make_config())
     model.save_pretrained(folder, **options)
     return model, str(folder)
 

@@ -118,7 +118,9 @@ def cut_short(folder: Path) -> None:
 
 
 def file(name: str, content: Any) -> Change:
-    """Replaces a file, or takes it away; without the weights where it is an index of them, or torch's own."""
+    """Replaces a file, or takes it away; without the weights where it is an index of them, or
+    torch's own.
+    """
 
     def change(folder: Path) -> None:
         if name != "config.json":

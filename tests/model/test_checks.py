@@ -66,7 +66,8 @@ SAME = {
 NAN = {"norm.weight": torch.full((24,), torch.nan)}
 PARTS = "no gradient reaches positions, position_norm, position_query, position_key;"
 REFUSED: dict[str, tuple[Callable[[Start], Start], str]] = {
-    # A product of two factors of zero has no gradient; that T5's bias beside it learns does not wake it.
+    # A product of two factors of zero has no gradient; that T5's bias beside it learns does not
+    # wake it.
     "dead": (lambda base: dead("untied", base), f"position is dead, {PARTS}"),
     "dead in part": (
         lambda base: dead("untied-relative", base),

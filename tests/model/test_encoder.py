@@ -1,4 +1,6 @@
-"""Blocks, attention, dropout and heads are those of torch and transformers, whose Auto classes know our models."""
+"""Blocks, attention, dropout and heads are those of torch and transformers, whose Auto classes know
+our models.
+"""
 
 import subprocess
 import sys
@@ -246,7 +248,7 @@ ORDERS = [
 
 @pytest.fixture(scope="module")
 def saved_encoder(tmp_path_factory):
-    """The folder of a checkpoint with what AutoModel makes of it in both orders, and its encoder."""
+    """The folder of a checkpoint with what AutoModel makes of it in both orders, and an encoder."""
     folder = tmp_path_factory.mktemp("encoder")
     model = random_model(EncoderModel, encoder_config("untied"))
     model.save_pretrained(folder)

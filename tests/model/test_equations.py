@@ -1,4 +1,6 @@
-"""What enters the first block is the equation of its variant, with three segments and at a later start, too."""
+"""What enters the first block is the equation of its variant, with three segments and at a later
+start, too.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -74,9 +76,10 @@ def test_the_input_is_the_equation_of_its_variant(variant, start):
 
 
 def apart(size: float) -> Start:
-    """An additive encoder whose words, and positions, each have half of the dimensions; the words `size` times as long.
+    """An additive encoder whose words, and positions, each have half of the dimensions.
 
-    All rows have mean 0 and the same length, so that the deviation of a sum is sqrt(1 + size^2) times that of p.
+    The words are `size` times as long. All rows have mean 0 and the same length, so that the
+    deviation of a sum is sqrt(1 + size^2) times that of p.
     """
     model = random_model(EncoderModel, encoder_config("add", variant_options={"segments": "none"}))
     weights = model.state_dict()
@@ -94,7 +97,9 @@ def apart(size: float) -> Start:
 
 
 def position_scores_of_add(start: Start, deviation: float) -> Tensor:
-    """p_i W^Q (p_j W^K)^T / sqrt(k) of the first block, per head, with p as LayerNorm makes it of a sum."""
+    """p_i W^Q (p_j W^K)^T / sqrt(k) of the first block, per head, with p as LayerNorm makes it of a
+    sum.
+    """
     weights = start.weights
     rows = weights["norm.weight"] * weights["variant.positions.weight"][:LENGTH] / deviation
     query, key, _ = weights["blocks.0.attention.qkv.weight"].chunk(3)
@@ -152,7 +157,9 @@ def test_scores_of_words_are_scaled_by_the_number_of_terms(variant, options, ter
 @pytest.mark.parametrize("heads", [1, 3, 6])
 @torch.no_grad()
 def test_alibi_has_the_slopes_of_the_nearest_powers_of_two_interleaved(heads):
-    """Press, Smith & Lewis 2022, by their recursion: those of a power of two, then every other one of twice as many."""
+    """Press, Smith & Lewis 2022, by their recursion: those of a power of two, then every other one
+    of twice as many.
+    """
 
     def slopes(count: int) -> list[float]:
         if count & (count - 1) == 0:

@@ -1,4 +1,6 @@
-"""What reaches the second block as well as the first, with more than two segments, and in other precisions."""
+"""What reaches the second block as well as the first, with more than two segments, and in other
+precisions.
+"""
 
 from dataclasses import replace
 from functools import partial

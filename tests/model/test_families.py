@@ -1,4 +1,6 @@
-"""Whatever a config.json of another library sets is computed as transformers does, or refused in one line."""
+"""Whatever a config.json of another library sets is computed as transformers does, or refused in
+one line.
+"""
 
 import dataclasses
 import shutil
@@ -23,7 +25,8 @@ SUMMARY = {"type": "last", "use_proj": False, "activation": "relu", "last_dropou
 SIZES = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3}
 SIZES["max_position_embeddings"] = 16
 ACTS = [act for act in ACT2CLS if act not in ("prelu", "xielu")]
-# What a config.json may set: the families whose transformers have it, what must be read, and what is refused.
+# What a config.json may set: the families whose transformers have it, what must be read, and what
+# is refused.
 SETTINGS: dict[str, tuple[tuple[str, ...], list[Any], list[Any]]] = {
     "vocab_size": (EVERY, [50, 77], [0]),
     "hidden_size": (LIKE_BERT, [12, 24], [0, 25]),
@@ -68,7 +71,8 @@ SETTINGS: dict[str, tuple[tuple[str, ...], list[Any], list[Any]]] = {
 
 LABELS = {"transformers_version", "architectures", "id2label", "label2id", "problem_type"}
 """Fields that are of no encoder."""
-# Of these every family shows every value by default; of the others the first family that has it the last one.
+# Of these every family shows every value by default; of the others the first family that has it the
+# last one.
 TELLING = ("pad_token_id", "is_decoder")
 
 
@@ -82,7 +86,7 @@ def test_every_setting_of_the_family_is_among_them(family):
 
 
 def cases(read: bool) -> list[Any]:
-    """(family, setting, value) of SETTINGS, and a padding of None, which RoBERTa cannot do without."""
+    """(family, setting, value) of SETTINGS, and a padding of None, which RoBERTa does not take."""
     settings_of_cases = [
         (
             family,
@@ -107,7 +111,9 @@ def cases(read: bool) -> list[Any]:
 
 
 def built(family: str, changes: dict[str, Any]) -> PreTrainedModel:
-    """transformers' random model with these settings and a masked-LM head, in the precision that they say."""
+    """transformers' random model with these settings and a masked-LM head, in the precision that
+    they say.
+    """
     sizes = SIZES | {"hidden_dim" if family == "distilbert" else "intermediate_size": 40}
     config = AutoConfig.for_model(family, **sizes | changes)
     return random_model(AutoModelForMaskedLM.from_config, config).to(
@@ -117,7 +123,9 @@ def built(family: str, changes: dict[str, Any]) -> PreTrainedModel:
 
 @pytest.mark.parametrize(("family", "setting", "value"), cases(read=True))
 def test_what_is_read_computes_what_transformers_computes(family, setting, value, tmp_path):
-    """As `read_checkpoint` itself compares them, at every block and in the logits; what it refuses is below."""
+    """As `read_checkpoint` itself compares them, at every block and in the logits; what it refuses
+    is below.
+    """
     built(family, {setting: value}).save_pretrained(tmp_path)
     checkpoint = read_checkpoint(str(tmp_path))
     assert checkpoint.head
@@ -161,8 +169,9 @@ def test_a_decoder_that_differs_from_the_words_is_refused_and_the_encoder_alone_
 def test_a_refusal_says_what_differs_and_what_to_do(plain, tmp_path):
     shutil.copytree(plain["bert"], tmp_path, dirs_exist_ok=True)
     edit_settings(tmp_path, is_decoder=True)
-    message = r"block 1 does not compute what transformers \S+ computes \(off by [\d.]+\)\. Use it as a `native` arm\."
-    with pytest.raises(UserError, match=f"^checkpoint '{tmp_path}': {message}$"):
+    cause = r"block 1 does not compute what transformers \S+ computes \(off by [\d.]+\)"
+    remedy = r"Use it as a `native` arm\."
+    with pytest.raises(UserError, match=rf"^checkpoint '{tmp_path}': {cause}\. {remedy}$"):
         read_checkpoint(str(tmp_path))
     edit_weights(tmp_path, lambda weights: [tensor.fill_(torch.nan) for tensor in weights.values()])
     with pytest.raises(UserError, match=r"hidden states are not finite; its weights are damaged$"):

@@ -42,7 +42,9 @@ BYSTANDERS = (
 
 
 def save_checkpoint(folder: Path, family: str, form: str) -> Path:
-    """A tiny checkpoint with its weights in this form, a tokenizer, and files beside it that lead astray."""
+    """A tiny checkpoint with its weights in this form, a tokenizer, and files beside it that lead
+    astray.
+    """
     model = random_classifier(family).base_model
     model.save_pretrained(folder, max_shard_size="5KB" if form == "shards" else "1GB")
     if form == "bin":

@@ -1,4 +1,6 @@
-"""Fresh weights: seeds decide them, and whoever draws them leaves no trace in the generators of the process."""
+"""Fresh weights: seeds decide them, and whoever draws them leaves no trace in the generators of the
+process.
+"""
 
 import random
 from contextlib import suppress

@@ -61,7 +61,9 @@ def test_nothing_else_changes_where_there_are_no_positions(family, variant, tmp_
 
 
 def test_untied_graft_starts_at_the_position_term_of_the_first_block(tmp_path):
-    """Equation 6's last term, p_i W^Q (p_j W^K)^T / sqrt(k), which is all there is without words and segments."""
+    """Equation 6's last term, p_i W^Q (p_j W^K)^T / sqrt(k), which is all there is without words
+    and segments.
+    """
     checkpoint = additive(tmp_path)
     for name, tensor in checkpoint.weights.items():
         if (
@@ -139,7 +141,9 @@ def test_graft_reduces_each_table_by_its_svd_and_says_what_is_kept(share, tmp_pa
 
 
 def test_graft_finds_tables_that_are_split_already():
-    """What the rotation of the basis is for: the blocks find every coordinate where they look for it."""
+    """What the rotation of the basis is for: the blocks find every coordinate where they look for
+    it.
+    """
     options = {"position_share": 0.25}
     split = random_model(EncoderModel, encoder_config("concat-split", variant_options=options))
     weights = {}

@@ -1,4 +1,6 @@
-"""What a native model costs, counted by hand: parameters outside of all tables, and operations of its products."""
+"""What a native model costs, counted by hand: parameters outside of all tables, and operations of
+its products.
+"""
 
 import pytest
 import torch

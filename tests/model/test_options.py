@@ -1,4 +1,6 @@
-"""Options of variants: typed, completed with defaults, and in one form before anything compares or hashes them."""
+"""Options of variants: typed, completed with defaults, and in one form before anything compares or
+hashes them.
+"""
 
 import json
 from pathlib import Path
@@ -54,7 +56,7 @@ class Wide(Add):
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name, option):
-    """Whatever the value: nothing is taken for another type, and nothing but a UserError says so."""
+    """Whatever the value: nothing is taken for another type, and only a UserError says so."""
     default = declared(VARIANTS[name], name)[option].default
     assert (
         canonical_options(name, {option: json.loads(json.dumps(default))}) == {}
@@ -78,14 +80,34 @@ def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name, option):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("untied", {"share": "false"}, "option 'share' of variant 'untied': input should be a valid boolean, not 'fal"),
-        ("diet-abs", {"rank": 0}, "option 'rank' of variant 'diet-abs': input should be greater than 0, not 0"),
-        ("concat-split", {"position_share": 1}, "option 'position_share' .* should be less than 1, not 1"),
-        ("four-term", {"terms": ["word-wort"]}, "option 'terms' .*: give one or more of word-word, .*, not \\['word-w"),
-        ("disentangled", {"terms": []}, "option 'terms' .*: give one or more of content-position, position-content, n"),
-        ("add", {"segments": "inputs"}, "x: unknown value 'inputs' in option 'segments' .*; did you mean 'input'"),
+        (
+            "untied",
+            {"share": "false"},
+            "'share' of variant 'untied': input should be a valid boolean, not 'false'",
+        ),
+        ("diet-abs", {"rank": 0}, "'rank' of variant 'diet-abs': .* greater than 0, not 0"),
+        (
+            "concat-split",
+            {"position_share": 1},
+            "option 'position_share' .* should be less than 1, not 1",
+        ),
+        (
+            "four-term",
+            {"terms": ["word-wort"]},
+            r"'terms' .*: give one or more of word-word, .*, not \['word-wort'\]",
+        ),
+        (
+            "disentangled",
+            {"terms": []},
+            "'terms' .*: give one or more of content-position, position-content, not",
+        ),
+        (
+            "add",
+            {"segments": "inputs"},
+            "x: unknown value 'inputs' in option 'segments' .*; did you mean 'input'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_value_is_one_line(name, options, message):
     with pytest.raises(UserError, match=message):
         check_variant(name, options, "x")
@@ -114,18 +136,18 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(tiny, wr
     given = {"times": 2, "factor": 3, "names": ["b"]}
     assert canonical_options("wide", given) == given
     message = "option '{}' of variant 'wide': input should be a valid "
-    cases = [({name: value}, message.format(name)) for name, value in
-             (("times", "2"), ("times", True), ("factor", "2"), ("names", "a"), ("factor", None))]  # fmt: skip
-    cases.append(
-        (
-            {"times": 0},
-            "variant 'wide' cannot be made with options {'times': 0}: index 0 is out of bounds",
-        )
-    )
+    made_with = "variant 'wide' cannot be made with options"
+    cases = [
+        ({"times": "2"}, message.format("times")),
+        ({"times": True}, message.format("times")),
+        ({"factor": "2"}, message.format("factor")),
+        ({"names": "a"}, message.format("names")),
+        ({"factor": None}, message.format("factor")),
+        ({"times": 0}, f"{made_with} {{'times': 0}}: index 0 is out of bounds"),
+    ]
     for options, expected in cases:
-        experiment = load_experiment(
-            tiny(arms=[{"variant": "wide", "options": options}], plugins=[str(plugin)])
-        )
+        arm = {"variant": "wide", "options": options}
+        experiment = load_experiment(tiny(arms=[arm], plugins=[str(plugin)]))
         with pytest.raises(UserError) as refusal:
             make_plan(Inputs(experiment, Path("none")))
         assert str(refusal.value).startswith(f"arm 'wide': {expected}")
@@ -145,6 +167,7 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(tiny, wr
     ],
 )
 def test_a_plugins_declaration_that_cannot_be_checked_is_refused(declaration, write_plugin):
-    message = r"variant 'wide': option 'times' needs a `\*` before it, a default, and a type that JSON has: "
+    needs = r"a `\*` before it, a default, and a type that JSON has: "
+    message = f"variant 'wide': option 'times' needs {needs}"
     with pytest.raises(UserError, match=message):
         load_plugins([write_plugin(PLUGIN.replace("*, times: int = 1", declaration))])

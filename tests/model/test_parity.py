@@ -1,4 +1,6 @@
-"""Variants against other people's code (T5, RoFormer, DeBERTa), their papers' equations, and each other."""
+"""Variants against other people's code (T5, RoFormer, DeBERTa), their papers' equations, and each
+other.
+"""
 
 import math
 from itertools import combinations, product
@@ -18,6 +20,7 @@ from helpers.tiny_models import (
     tokens,
 )
 from helpers.tiny_models import encoder as loaded
+from torch import Tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from glue_bench.model.encoder import EncoderModel
@@ -25,6 +28,7 @@ from glue_bench.model.families import FAMILIES
 from glue_bench.model.fresh import fresh
 from glue_bench.model.grafts import graft
 from glue_bench.model.start import Start
+from glue_bench.model.variants.base import Variant
 from glue_bench.model.variants.relative import RelativeBias
 from glue_bench.model.variants.untied import TERMS
 
@@ -48,7 +52,9 @@ SIZES: dict[str, Any] = {
 
 
 def loud(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
-    """With weights large enough that positions are seen; what is fixed, as RoFormer's sinusoids, stays."""
+    """With weights large enough that positions are seen; what is fixed, as RoFormer's sinusoids,
+    stays.
+    """
     for parameter in model.parameters():
         if parameter.requires_grad:
             torch.nn.init.normal_(parameter, mean=float(parameter.ndim == 1), std=0.2)
@@ -109,7 +115,9 @@ def test_sinusoids_are_those_of_the_original_transformer():
 
 
 def from_deberta(raw: dict[str, torch.Tensor], heads: int, blocks: int) -> dict[str, torch.Tensor]:
-    """DeBERTa's weights in our names: its in_proj holds query, key and value head by head, the key without bias."""
+    """DeBERTa's weights in our names: its in_proj holds query, key and value head by head, the key
+    without bias.
+    """
     weights, _ = FAMILIES["bert"].translate(raw, None)
     weights["variant.distances.weight"] = raw["encoder.rel_embeddings.weight"]
     for block in range(blocks):
@@ -218,32 +226,44 @@ def test_a_graft_with_normalised_positions_starts_near_the_checkpoint_and_is_not
     assert torch.allclose(norm, add.variant.positions.weight.std(dim=1).mean().expand_as(norm))
 
 
-SUBSETS = [
-    kept for count in range(1, 5) for kept in combinations(TERMS, count) if kept != ("word-word",)
-]
+SUBSETS: list[tuple[str, ...]] = []
+for count in range(1, 5):
+    SUBSETS += combinations(TERMS, count)
+SUBSETS.remove(("word-word",))
+
+
+def scores_of(variant: Variant, query: Tensor, key: Tensor, scale: float) -> Tensor:
+    """Return the scores of the first block from what the variant gives it."""
+    ids = tokens(2, LENGTH)
+    given = variant(ids, torch.zeros_like(ids))
+    new_query, new_key = (query, key) if given.rotate is None else given.rotate(0, query, key)
+    scores = new_query @ new_key.mT * scale
+    if given.bias is not None:
+        scores = scores + given.bias
+    if given.scores is not None:
+        scores = scores + given.scores(0, query, key)
+    return scores
+
+
+def heads_of_positions(variant: Variant, side: str) -> Tensor:
+    """Return the queries or keys (l, h, k) of positions; zeros where no term has them."""
+    rows = variant.position_norm(variant.positions.weight[1 : LENGTH + 1])
+    project = getattr(variant, f"position_{side}") or torch.zeros_like
+    return project(rows).view(LENGTH, variant.dims.num_heads, variant.dims.head_size)
 
 
 @pytest.mark.parametrize("kept", SUBSETS, ids="+".join)
 @torch.no_grad()
 def test_every_subset_of_terms_is_its_equation(kept):
     variant = encoder("four-term", terms=list(kept)).variant
-    ids = tokens(2, LENGTH)
-    given = variant(ids, torch.zeros_like(ids))
-    heads, size = variant.dims.num_heads, variant.dims.head_size
-    query, key = torch.randn(2, 2, heads, LENGTH, size)
-    new_query, new_key = (query, key) if given.rotate is None else given.rotate(0, query, key)
-    extra = None if given.scores is None else given.scores(0, query, key)
-    scores = new_query @ new_key.mT * (len(kept) * size) ** -0.5
-    for part in (given.bias, extra):
-        scores = scores if part is None else scores + part
-    rows = variant.position_norm(variant.positions.weight[1 : LENGTH + 1])
-    projections = (variant.position_query, variant.position_key)
-    p_query, p_key = (
-        (project or torch.zeros_like)(rows).view(LENGTH, heads, size) for project in projections
-    )
+    size = variant.dims.head_size
+    query, key = torch.randn(2, 2, variant.dims.num_heads, LENGTH, size)
+    scores = scores_of(variant, query, key, (len(kept) * size) ** -0.5)
+    position_query = heads_of_positions(variant, "query")
+    position_key = heads_of_positions(variant, "key")
     for i, j, h in [(0, 0, 0), (1, 4, 1), (5, 2, 0)]:
-        queries = {"word": query[0, h, i], "position": p_query[i, h]}
-        keys = {"word": key[0, h, j], "position": p_key[j, h]}
+        queries = {"word": query[0, h, i], "position": position_query[i, h]}
+        keys = {"word": key[0, h, j], "position": position_key[j, h]}
         products = []
         for term in kept:
             query_side, key_side = term.split("-")

@@ -59,7 +59,7 @@ def test_a_plugin_becomes_a_variant(write_plugin):
 
 
 def test_the_same_file_stays_loaded_and_an_edited_one_is_loaded_anew(write_plugin, monkeypatch):
-    """Also at once and at equal size, which Python's own cache of compiled files does not notice."""
+    """Also at once and at equal size, which Python's cache of compiled files does not notice."""
     path = write_plugin(LOUD)
     load_plugins([path, path])
     first = VARIANTS["loud"]
@@ -76,17 +76,22 @@ def test_the_same_file_stays_loaded_and_an_edited_one_is_loaded_anew(write_plugi
     assert set(PLUGINS) == {"quiet"}
 
 
-BACKWARDS = LOUD.replace("factor=2.0", "factor=2.0, backwards=False, width=1").replace(
-    "self.factor = factor",
-    """self.factor, self.backwards = factor, backwards
+CHANGES = {
+    "factor=2.0": "factor=2.0, backwards=False, width=1",
+    "self.factor = factor": """self.factor, self.backwards = factor, backwards
         if dims.embedding_size < width:
             raise ValueError("too wide")""",
-).replace("+ positions)", "+ (positions.flip(0) if self.backwards else positions))")  # fmt: skip
+    "+ positions)": "+ (positions.flip(0) if self.backwards else positions))",
+}
+BACKWARDS = LOUD
+for code, changed_code in CHANGES.items():
+    BACKWARDS = BACKWARDS.replace(code, changed_code)
 
 
 def test_options_are_held_to_the_contract_each_once(write_plugin, monkeypatch):
     load_plugins([write_plugin(BACKWARDS)])
-    message = r"'loud' does not meet the contract: with \{'backwards': True\}, clause 'padding', encoder like BERT: "
+    clause = "clause 'padding', encoder like BERT: "
+    message = rf"'loud' does not meet the contract: with \{{'backwards': True\}}, {clause}"
     with pytest.raises(UserError, match=message):
         check_plugin("loud", {"backwards": True, "factor": 2.0})
     with pytest.raises(
@@ -120,21 +125,42 @@ def test_a_plugins_checkpoint_needs_the_plugin(write_plugin, tmp_path):
     ("code", "message"),
     [
         ("x = 1\nclass (", r"cannot be imported: SyntaxError: invalid syntax \(my_variant\.py:2\)"),
-        ("\n\nimport no_such_module", r"ModuleNotFoundError: No module named 'no_such_module' \(my_variant\.py:3\)"),
+        (
+            "\n\nimport no_such_module",
+            r"ModuleNotFoundError: No module named 'no_such_module' \(my_variant\.py:3\)",
+        ),
         ("def f():\n    1 / 0\nf()", r"ZeroDivisionError: division by zero \(my_variant\.py:2\)"),
         ("import sys\nsys.exit(3)", r"cannot be imported: SystemExit: 3 \(my_variant\.py:2\)"),
         ("from glue_bench.model.variants.additive import Add", "defines no variant"),
-        (LOUD.replace("def forward", "def backward").replace("(Add)", "(Variant)"), "variant: .*; Loud lacks forward"),
-        (LOUD.replace('    name = "loud"\n', ""), "class Loud needs a class attribute `name` .*; not None"),
-        (LOUD.replace('"loud"', '"so loud"'), "class Loud needs a class attribute `name` .*; not 'so loud'"),
-        (LOUD.replace('"loud"', '"add"'), "the name 'add' is taken by another variant; choose another"),
+        (
+            LOUD.replace("def forward", "def backward").replace("(Add)", "(Variant)"),
+            "variant: .*; Loud lacks forward",
+        ),
+        (
+            LOUD.replace('    name = "loud"\n', ""),
+            "class Loud needs a class attribute `name` .*; not None",
+        ),
+        (
+            LOUD.replace('"loud"', '"so loud"'),
+            "class Loud needs a class attribute `name` .*; not 'so loud'",
+        ),
+        (
+            LOUD.replace('"loud"', '"add"'),
+            "the name 'add' is taken by another variant; choose another",
+        ),
         (LOUD + LOUD.replace("Loud(", "Louder("), "the name 'loud' is taken by another variant"),
-        (LOUD.replace("shape[1]", "shape[2]"), rf"{BROKEN}'shapes', .*: IndexError: .* \(my_variant\.py:{LINE}\)"),
-        (LOUD.replace("return grafted", "pass"), rf"{BROKEN}'graft', encoder like BERT: TypeError: graft returns None"),
+        (
+            LOUD.replace("shape[1]", "shape[2]"),
+            rf"{BROKEN}'shapes', .*: IndexError: .* \(my_variant\.py:{LINE}\)",
+        ),
+        (
+            LOUD.replace("return grafted", "pass"),
+            rf"{BROKEN}'graft', encoder like BERT: TypeError: graft returns None",
+        ),
         (LOUD + DEAF, "variant 'deaf' does not meet the contract: clause 'position'"),
     ],
     ids=lambda value: value[:20],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_plugin_is_refused_and_nothing_of_it_is_kept(code, message, write_plugin):
     path = write_plugin(code)
     with pytest.raises(UserError, match=message) as caught:
@@ -145,7 +171,11 @@ def test_a_file_that_is_no_plugin_is_refused_and_nothing_of_it_is_kept(code, mes
 
 
 def test_one_file_may_have_several_variants_and_helpers(write_plugin):
-    helper = "from abc import abstractmethod\nclass Base(Add):\n    @abstractmethod\n    def help(self): ...\n"
+    helper = """from abc import abstractmethod
+class Base(Add):
+    @abstractmethod
+    def help(self): ...
+"""
     load_plugins(
         [write_plugin(f"{LOUD}{helper}class Other(Loud):\n    name = 'other'\nAlias = Other")]
     )

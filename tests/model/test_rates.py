@@ -1,4 +1,6 @@
-"""Each dropout has the rate of its own setting: dropped values are counted, where all three rates differ."""
+"""Each dropout has the rate of its own setting: dropped values are counted, where all three rates
+differ.
+"""
 
 import pytest
 import torch

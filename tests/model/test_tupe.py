@@ -1,4 +1,6 @@
-"""The official TUPE checkpoints are read as TUPE's equations and its own code compute them, or refused."""
+"""The official TUPE checkpoints are read as TUPE's equations and its own code compute them, or
+refused.
+"""
 
 import argparse
 import sys
@@ -50,61 +52,88 @@ def put(saved: dict[str, Any], name: str, *shape: int) -> None:
     saved["model"][name] = torch.zeros(shape)
 
 
-def equations(weights: dict[str, Tensor], args: dict[str, Any], ids: Tensor) -> Tensor:
-    """Logits of the masked-LM head by equations 10 and 11 of TUPE, one sequence (l) at a time and without padding.
+class Equations:
+    """TUPE by its equations 10 and 11, one sequence (l) at a time and without padding."""
 
-    theta_1 = (p_0 U^Q)(p_0 U^K)^T is of [CLS] to all, theta_2 = (p_1 U^Q)(p_1 U^K)^T of the others to [CLS], position i
-    is row i + 1 of the table. Of the relative part [CLS] to others is bucket 16, others to [CLS] bucket 32.
-    """
-    w = {name.removeprefix(ENCODER): weight.double() for name, weight in weights.items()}
-    heads = args["encoder_attention_heads"]
-    act = ACTIVATIONS[args["activation_fn"]]
+    def __init__(self, weights: dict[str, Tensor], args: dict[str, Any]) -> None:
+        self.args = args
+        self.heads = args["encoder_attention_heads"]
+        self.weights: dict[str, Tensor] = {}
+        for name, weight in weights.items():
+            self.weights[name.removeprefix(ENCODER)] = weight.double()
 
-    def linear(x: Tensor, name: str) -> Tensor:
-        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+    def linear(self, x: Tensor, name: str) -> Tensor:
+        return x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
 
-    def norm(x: Tensor, name: str) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"], eps=1e-5)
+    def norm(self, x: Tensor, name: str) -> Tensor:
+        weight = self.weights[f"{name}.weight"]
+        bias = self.weights[f"{name}.bias"]
+        return F.layer_norm(x, x.shape[-1:], weight, bias, eps=1e-5)
 
-    def split(x: Tensor) -> Tensor:
-        return x.view(len(x), heads, -1).transpose(0, 1)
+    def activation(self, x: Tensor) -> Tensor:
+        function = ACTIVATIONS[self.args["activation_fn"]]
+        return function(x)
 
-    length = len(ids)
-    x = w["embed_tokens.weight"][ids]
-    x = norm(x, "emb_layer_norm") if args["embedding_normalize"] else x
-    size = x.shape[-1] // heads
-    p = norm(w["pos.weight"], "pos_ln")
-    position = (
-        split(linear(p, "pos_q_linear")) @ split(linear(p, "pos_k_linear")).mT / (2 * size) ** 0.5
-    )
-    bias = torch.empty(heads, length, length, dtype=torch.float64)
-    for i in range(length):
-        for j in range(length):
-            bias[:, i, j] = (
-                position[:, 0, 0]
-                if i == 0
-                else position[:, 1, 1]
-                if j == 0
-                else position[:, i + 1, j + 1]
-            )
-            if args[
-                "rel_pos"
-            ]:  # of distances below 8 every one has a bucket, keys to the right 16 further
-                bucket = 16 if i == 0 else 32 if j == 0 else abs(j - i) + 16 * (j > i)
-                bias[:, i, j] += w["relative_attention_bias.weight"][bucket]
-    for block in (f"layers.{number}." for number in range(args["encoder_layers"])):
-        projected = (
-            x @ w[f"{block}self_attn.in_proj_weight"].T + w[f"{block}self_attn.in_proj_bias"]
-        )
-        query, key, value = map(split, projected.chunk(3, dim=-1))
-        attention = (query @ key.mT / (2 * size) ** 0.5 + bias).softmax(-1) @ value
-        attention = linear(attention.transpose(0, 1).flatten(1), f"{block}self_attn.out_proj")
-        x = norm(x + attention, f"{block}self_attn_layer_norm")
-        x = norm(
-            x + linear(act(linear(x, f"{block}fc1")), f"{block}fc2"), f"{block}final_layer_norm"
-        )
-    x = norm(act(linear(x, "decoder.lm_head.dense")), "decoder.lm_head.layer_norm")
-    return x @ w["embed_tokens.weight"].T + w["decoder.lm_head.bias"]
+    def split(self, x: Tensor) -> Tensor:
+        """Divide (l, d) among the heads: (h, l, k)."""
+        return x.view(len(x), self.heads, -1).transpose(0, 1)
+
+    def products(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return scores (h, l, l), scaled as those of two terms."""
+        return query @ key.mT / (2 * query.shape[-1]) ** 0.5
+
+    def position_scores(self, length: int) -> Tensor:
+        """Return scores (h, l, l) of the positions.
+
+        theta_1 = (p_0 U^Q)(p_0 U^K)^T is of [CLS] to all, theta_2 = (p_1 U^Q)(p_1 U^K)^T of the
+        others to [CLS]. Position i is row i + 1 of the table.
+        """
+        rows = self.norm(self.weights["pos.weight"], "pos_ln")
+        queries = self.split(self.linear(rows, "pos_q_linear"))
+        keys = self.split(self.linear(rows, "pos_k_linear"))
+        products = self.products(queries, keys)
+        scores = products[:, 1 : length + 1, 1 : length + 1].clone()
+        scores[:, :, 0] = products[:, 1, 1, None]
+        scores[:, 0] = products[:, 0, 0, None]
+        return scores
+
+    def bucket_scores(self, length: int) -> Tensor:
+        """Return scores (h, l, l) of the relative part.
+
+        [CLS] to others is of bucket 16, others to [CLS] of bucket 32. Of distances below 8 every
+        one has a bucket; those of keys to the right lie 16 further on.
+        """
+        places = torch.arange(length)
+        distances = places - places[:, None]
+        buckets = distances.abs() + 16 * (distances > 0)
+        buckets[:, 0] = 32
+        buckets[0] = 16
+        return self.weights["relative_attention_bias.weight"][buckets].permute(2, 0, 1)
+
+    def block(self, x: Tensor, bias: Tensor, name: str) -> Tensor:
+        """Return the states (l, d) after a block, whose weights have names that begin so."""
+        in_weight = self.weights[f"{name}self_attn.in_proj_weight"]
+        in_bias = self.weights[f"{name}self_attn.in_proj_bias"]
+        query, key, value = map(self.split, (x @ in_weight.T + in_bias).chunk(3, dim=-1))
+        mixed = (self.products(query, key) + bias).softmax(-1) @ value
+        attention = self.linear(mixed.transpose(0, 1).flatten(1), f"{name}self_attn.out_proj")
+        x = self.norm(x + attention, f"{name}self_attn_layer_norm")
+        inner = self.activation(self.linear(x, f"{name}fc1"))
+        return self.norm(x + self.linear(inner, f"{name}fc2"), f"{name}final_layer_norm")
+
+    def logits(self, ids: Tensor) -> Tensor:
+        """Return the logits (l, v) of the masked-LM head."""
+        x = self.weights["embed_tokens.weight"][ids]
+        if self.args["embedding_normalize"]:
+            x = self.norm(x, "emb_layer_norm")
+        bias = self.position_scores(len(ids))
+        if self.args["rel_pos"]:
+            bias = bias + self.bucket_scores(len(ids))
+        for number in range(self.args["encoder_layers"]):
+            x = self.block(x, bias, f"layers.{number}.")
+        dense = self.activation(self.linear(x, "decoder.lm_head.dense"))
+        x = self.norm(dense, "decoder.lm_head.layer_norm")
+        return x @ self.weights["embed_tokens.weight"].T + self.weights["decoder.lm_head.bias"]
 
 
 @pytest.mark.parametrize("rel_pos", [False, True])
@@ -126,7 +155,7 @@ def test_what_is_read_is_the_equation(rel_pos, changes, make_tupe):
     ids = torch.tensor([0, 7, 9, 31, 9, 200, 2])
     with torch.no_grad():
         actual = under_head(start := read(path), start.config).double().eval()(ids[None]).logits[0]
-    expected = equations(saved["model"], vars(saved["args"]), ids)
+    expected = Equations(saved["model"], vars(saved["args"])).logits(ids)
     assert float((actual - expected).abs().max()) < 1e-5
     assert float(expected.std()) > 0.1
 
@@ -149,9 +178,9 @@ def test_hidden_states_and_logits_are_those_of_the_official_code(name):
 
 
 def test_what_a_training_or_fine_tuning_leaves_is_no_hindrance(make_tupe, monkeypatch):
-    """fairseq's trainer pickles its meters beside the weights; fine-tuning adds heads of its own."""
+    """fairseq's trainer pickles its meters beside the weights; fine-tuning adds its own heads."""
     meters = ModuleType("fairseq.meters")
-    meters.TimeMeter = type("TimeMeter", (), {"__module__": "fairseq.meters"})  # type: ignore[attr-defined]
+    vars(meters)["TimeMeter"] = type("TimeMeter", (), {"__module__": "fairseq.meters"})
     monkeypatch.setitem(sys.modules, "fairseq", ModuleType("fairseq"))
     monkeypatch.setitem(sys.modules, "fairseq.meters", meters)
 

@@ -111,7 +111,8 @@ def test_scores_hold_a_scalar_a_head_and_pair():
 
 
 START, LENGTH = 5, 11
-# The tables of absolute positions, and their rows that stay: that of [CLS], and in TUPE's p_theta1 before it.
+# The tables of absolute positions, and their rows that stay: that of [CLS], and in TUPE's p_theta1
+# before it.
 TABLES = {
     **dict.fromkeys(
         (

@@ -196,7 +196,8 @@ def test_a_search_shows_means_over_seeds_and_a_dash_where_one_diverged(search_ta
 
 def test_a_search_has_the_chosen_rate_in_bold(search_table):
     bold = [[cell.bold for cell in row[1:]] for row in search_table.rows]
-    assert bold == [[True, False], [False, True]]
+    expected = [[True, False], [False, True]]
+    assert bold == expected
 
 
 def test_a_search_says_its_steps_and_seeds(search_table):

@@ -129,7 +129,8 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation_at_the_reporte
 
 def test_the_table_has_a_row_for_each_phenomenon_and_a_column_for_each_arm(page):
     table, _ = page.tables
-    assert table.header == ["Category", "Phenomenon", "Pairs", "add", "concat", "none"]
+    expected = ["Category", "Phenomenon", "Pairs", "add", "concat", "none"]
+    assert table.header == expected
     categories = dict.fromkeys(row[0].text for row in table.rows)
     assert list(categories) == ["All", "Logic", "Knowledge"]
 

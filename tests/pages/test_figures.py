@@ -158,7 +158,8 @@ def test_the_files_of_a_figure_have_no_dates_and_no_fonts_that_printers_refuse(s
 
 def test_a_picture_has_300_pixels_an_inch(saved):
     width = int.from_bytes(saved["png"][16:20], "big")
-    assert width == 300 * example().get_figwidth()
+    expected = 300 * example().get_figwidth()
+    assert width == expected
 
 
 def element_styles(root) -> str:

@@ -107,7 +107,8 @@ def test_each_headline_has_a_line_in_the_legend():
     for measure in HEADLINES:
         kind, _, _ = measure.partition(".")
         kinds.add(kind)
-    assert kinds == LEGEND.keys() - {"marks"}
+    expected = LEGEND.keys() - {"marks"}
+    assert kinds == expected
 
 
 def test_what_is_left_out_has_a_row_for_each_reason():

@@ -71,7 +71,8 @@ def test_equal_scores_as_shown_are_both_bold_and_one_arm_alone_is_not(bench):
     bold = {}
     for (arm, _), _, (_, is_bold), *_ in (*pretrained.rows, *scratch.rows):
         bold[arm] = is_bold
-    assert bold == {"a": True, "b": True, "c": False, "alone": False}
+    expected = {"a": True, "b": True, "c": False, "alone": False}
+    assert bold == expected
 
 
 @pytest.fixture
@@ -449,5 +450,6 @@ def test_six_arms_and_all_tasks_fit_a_terminal_of_80_by_24(screen_lines):
 
 def test_a_terminal_shows_what_decides_and_names_the_file_with_the_rest(screen_lines):
     (header,) = [line.split() for line in screen_lines if line.startswith("Arm")]
-    assert header[:6] == ["Arm", "Params", "Avg.", "of", "9", "Difference"]
+    expected = ["Arm", "Params", "Avg.", "of", "9", "Difference"]
+    assert header[:6] == expected
     assert screen_lines[-1].endswith("): runs/toy/leaderboard.md")

@@ -184,12 +184,13 @@ def two_arms(bench):
 
 def test_rows_without_an_arm_say_why(two_arms):
     pairs = pairs_of(MADE_UP, two_arms, **pretrained("add"))
-    assert pairs["note"].to_dict() == {
+    expected = {
         "Sum": "",
         "Sum-mid": "no fine-tuned checkpoint after 30% of the steps",
         "Untied": "",
         "Oracle": "no variant of ours",
     }
+    assert pairs["note"].to_dict() == expected
 
 
 def test_the_page_has_ours_below_theirs(two_arms):

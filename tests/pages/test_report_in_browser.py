@@ -128,7 +128,7 @@ class Browser:
         return self
 
     def value(self, expression):
-        """Return what JavaScript makes of an expression; it runs even without the page's scripts."""
+        """Return what JavaScript makes of an expression; also without the page's scripts."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")

@@ -258,13 +258,14 @@ def page_of_scores():
 
 
 def test_a_terminal_shows_the_columns_that_fit(page_of_scores):
-    assert printed(page_of_scores, 40) == [
+    expected = [
         "Demo.",
         "Who wins",
         "arm    Avg.   CoLA    RTE",
         "add  100.00 100.00 100.00",
         "none  99.50  99.50  99.50",
     ]
+    assert printed(page_of_scores, 40) == expected
 
 
 def test_a_terminal_leaves_out_the_last_columns_and_says_where_they_are(page_of_scores):

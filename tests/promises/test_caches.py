@@ -242,10 +242,11 @@ def test_text_that_changes_after_it_was_looked_at_is_refused_and_nothing_of_it_i
     path = write_text(tmp_path / "source")
     shutil.copy2(path, tmp_path / "copy.txt")
     read = READ_TEXT[name]
+    change_file = CHANGES[change]
     with pytest.raises(
         UserError, match=r"has changed while it was in use; run again|cannot read corpus"
     ) as caught:
-        read(tmp_path / "source", lambda: CHANGES[change](path))
+        read(tmp_path / "source", lambda: change_file(path))
     assert "\n" not in str(caught.value)
     shutil.copy2(tmp_path / "copy.txt", path)
     repeated = read(tmp_path / "source", lambda: None)

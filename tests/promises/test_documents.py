@@ -309,11 +309,12 @@ def without_space(line: str) -> str:
 
 def test_the_metric_serves_a_trainer(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_METRICS_CACHE", str(tmp_path))
-    names = {"glue_bench": glue_bench}
+    names: dict[str, Any] = {"glue_bench": glue_bench}
     exec(blocks("python", page("reference/library"))[1], names)
+    compute_metrics = names["compute_metrics"]
     logits = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     given = SimpleNamespace(predictions=logits, label_ids=np.array([1, 0, 1]))
-    assert names["compute_metrics"](given) == {"matthews_correlation": 1.0}
+    assert compute_metrics(given) == {"matthews_correlation": 1.0}
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -324,8 +325,10 @@ def test_a_kept_model_is_read_as_shown(tiny, tmp_path):
     code = blocks("python", page("how-to/publish-results"))[0]
     names: dict[str, Any] = {}
     exec(re.sub(r'folder = ".*"', f"folder = {str(kept)!r}", code), names)
-    read = names["tokenizer"]("a cat", "a dog", return_tensors="pt")
-    assert names["model"](**read).logits.shape == (1, 2)
+    tokenizer = names["tokenizer"]
+    model = names["model"]
+    read = tokenizer("a cat", "a dog", return_tensors="pt")
+    assert model(**read).logits.shape == (1, 2)
 
 
 @pytest.mark.usefixtures("small_demo")

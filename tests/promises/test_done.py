@@ -131,7 +131,7 @@ LEFT_OUT = re.compile(
 
 
 def left_out(study: Study) -> int:
-    """Return how many finished runs the leaderboard leaves out, since their starts were made again."""
+    """Return how many finished runs the leaderboard leaves out, as their starts were made again."""
     page = to_markdown(leaderboard_page(open_comparison(study.folder)))
     counts = {int(count) for count in LEFT_OUT.findall(page)}
     assert len(counts) <= 1, counts
@@ -198,7 +198,8 @@ def outdated(request, study) -> tuple[Study, set[str]]:
     """A study in which something was made again, and the cells that started from what it
     replaced.
     """
-    cells = OUTDATED[request.param](study)
+    change = OUTDATED[request.param]
+    cells = change(study)
     return study, cells
 
 

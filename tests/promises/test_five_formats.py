@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from helpers.folder import Folder, call_verb, labelled_ax
-from helpers.read_pages import READERS
+from helpers.read_pages import READERS, read_markdown
 from typer.main import get_command
 
 from glue_bench.board.board import open_board
@@ -83,7 +83,12 @@ PAGES |= {name: lambda toy, name=name: named_page(name, toy) for name in PAPERS}
 @pytest.fixture(scope="module")
 def text_of(toy) -> Callable[[str, str], str]:
     """Write a page of PAGES in a format."""
-    page_of = cache(lambda name: PAGES[name](toy))
+
+    @cache
+    def page_of(name: str) -> Page:
+        make_page = PAGES[name]
+        return make_page(toy)
+
     return cache(lambda name, format: render(page_of(name), format))
 
 
@@ -137,8 +142,9 @@ def test_csv_and_json_have_the_same_rows(text_of, name):
 @pytest.mark.parametrize("name", PAGES)
 def test_a_format_has_the_cells_of_markdown(text_of, name, format):
     """Texts are the same, and so are the bold ones."""
-    tables = READERS[format](text_of(name, format))
-    expected = READERS["markdown"](text_of(name, "markdown"))
+    read = READERS[format]
+    tables = read(text_of(name, format))
+    expected = read_markdown(text_of(name, "markdown"))
     assert [table[1:] for table in tables] == [table[1:] for table in expected] != []
 
 
@@ -147,7 +153,7 @@ def test_json_has_the_texts_of_markdown(text_of, name):
     texts: list[list[list[str]]] = []
     for table in json.loads(text_of(name, "json"))["tables"]:
         texts.append([[text.strip() for text in row.values()] for row in table["rows"]])
-    expected = READERS["markdown"](text_of(name, "markdown"))
+    expected = read_markdown(text_of(name, "markdown"))
     assert texts == [table.texts for table in expected]
 
 

@@ -273,7 +273,8 @@ def test_whatever_stands_in_the_place_of_a_file_is_taken_well(world, place, cont
     path = min(copied.glob(*pattern)) if pattern else copied
     if content in ODD_FILES:
         path.unlink()
-        ODD_FILES[content](path)
+        put_odd_file = ODD_FILES[content]
+        put_odd_file(path)
     elif callable(content):
         path.write_bytes(content(path.read_bytes()))
     else:

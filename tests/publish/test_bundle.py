@@ -202,7 +202,8 @@ def test_no_bit_of_a_file_can_be_flipped_unseen(bundle):
             with pytest.raises(UserError, match=r"manifest.json is no manifest, or was changed"):
                 faults(damaged)
         else:
-            assert faults(damaged) == (f"{name}: not what the manifest has a digest of{DAMAGED}",)
+            expected = (f"{name}: not what the manifest has a digest of{DAMAGED}",)
+            assert faults(damaged) == expected
 
     check()
 

@@ -236,12 +236,13 @@ def test_the_base_model_is_named_where_it_is_the_hubs_and_no_folder(bench, monke
         text = card(bench.path, arm["name"]).text
         base_models[arm["name"]] = ModelCard(text).data.base_model
         assert "mine/bert" not in text
-    assert base_models == {
+    expected = {
         "pinned": "org/pinned",
         "cached": "org/cached",
         "folder": None,
         "fresh": None,
     }
+    assert base_models == expected
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ def test_columns_of_other_pretrainings_have_no_average_that_is_tested():
     columns = [column_estimate(two, "ab", "a"), column_estimate(three, "ab", "a")]
     average = average_estimate(columns, "ab")
     reason = "its columns differ in their pretraining seeds"
-    assert average.untested == {"a": reason, "b": reason}
+    expected = {"a": reason, "b": reason}
+    assert average.untested == expected
     assert average.seeds == {"a": 2, "b": 2}
 
 
@@ -47,11 +48,12 @@ def test_arms_with_one_pretraining_in_common_are_not_compared():
     runs = runs_in_blocks("rte", {"a": [1], "b": [1, 2], "c": [1, 3]})
     estimate = column_estimate(runs, "abc", "a")
     reason = "the arms have fewer than two pretraining seeds in common"
-    assert estimate.untested == {
+    expected = {
         "a": "one pretraining seed does not show how much scores vary",
         "b": reason,
         "c": reason,
     }
+    assert estimate.untested == expected
     assert estimate.arms == ()
 
 
@@ -60,7 +62,8 @@ def test_an_arm_that_is_not_tested_has_its_own_number_of_pretraining_seeds():
     runs = runs_in_blocks("rte", {"a": [1, 2], "b": [1, 2, 3], "c": [2, 3, 4]})
     estimate = column_estimate(runs, "abc", "a")
     assert estimate.untested == {"c": "1 of 2 pretraining seeds are missing"}
-    assert estimate.seeds == {"a": 2, "b": 2, "c": 3}
+    expected = {"a": 2, "b": 2, "c": 3}
+    assert estimate.seeds == expected
 
 
 def test_an_arm_with_one_undefined_score_is_not_compared():
@@ -79,7 +82,8 @@ def test_one_example_alone_has_no_interval_and_no_warning(column):
     runs = outcomes_of(column, predictions, np.array([1]))
     estimate = column_estimate(runs, "ab", "a")
     reason = "one example does not show how much scores vary"
-    assert estimate.untested == {"a": reason, "b": reason}
+    expected = {"a": reason, "b": reason}
+    assert estimate.untested == expected
     assert estimate.means.keys() == {"a", "b"}
 
 
@@ -89,7 +93,8 @@ def test_one_cluster_of_examples_alone_has_no_interval():
     runs = replace(runs, clusters=np.zeros(3, int), single_runs=True)
     estimate = column_estimate(runs, "ab", "a")
     reason = "one cluster of examples does not show how much scores vary"
-    assert estimate.untested == {"a": reason, "b": reason}
+    expected = {"a": reason, "b": reason}
+    assert estimate.untested == expected
 
 
 def test_the_variance_over_examples_is_the_mean_over_all_contrasts_with_the_reference():

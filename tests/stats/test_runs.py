@@ -21,7 +21,8 @@ def unequal_runs() -> Runs:
 
 
 def test_cells_are_numbered_by_arm_and_pretraining_seed():
-    assert unequal_runs().cells.tolist() == [1, 0, 0, 0, 2, 3, 3]
+    expected = [1, 0, 0, 0, 2, 3, 3]
+    assert unequal_runs().cells.tolist() == expected
 
 
 def test_means_by_block_are_those_of_each_blocks_runs():

@@ -34,7 +34,8 @@ def test_arms_of_different_variance_by_hand():
     variance, freedom = combine_variances([spread], [0, 1], 0.5, 0.1)
     assert variance == pytest.approx(0.5 + 3 + 4 / 3 - 0.1)
     parts = 3**2 / 2 + (4 / 3) ** 2 / 6
-    assert freedom == pytest.approx(variance**2 / parts)
+    expected = variance**2 / parts
+    assert freedom == pytest.approx(expected)
 
 
 def test_own_variances_have_no_more_freedom_than_all_runs():
@@ -53,7 +54,8 @@ def test_two_seeds_have_no_freedom_of_their_own():
 def test_the_shared_variance_is_subtracted_once():
     spread = spread_over_seeds(np.array([1.0, 1.0]), THREE_SEEDS)
     variance, _ = combine_variances([spread], [0, 1], 4.0, 0.3)
-    assert variance == pytest.approx(4.0 + 2 / 3 - 0.3)
+    expected = 4.0 + 2 / 3 - 0.3
+    assert variance == pytest.approx(expected)
 
 
 def test_the_variance_is_never_below_that_of_the_examples():
@@ -139,7 +141,8 @@ def test_an_arms_own_variance_over_blocks_is_estimated():
     spread = spread_over_blocks(means)
     assert spread.pooled == pytest.approx(13 / 5, rel=0.02)
     np.testing.assert_allclose(spread.variance * 20_000, [9, 2.6, 2.6, 2.6, 2.6], rtol=0.03)
-    assert spread.is_own.tolist() == [True, False, False, False, False]
+    expected = [True, False, False, False, False]
+    assert spread.is_own.tolist() == expected
 
 
 def test_unequal_seeds_pool_by_degrees_of_freedom_by_hand():

@@ -4,12 +4,13 @@ from helpers import stub
 from helpers.stored import pretrained_of
 
 from glue_bench.records.store import Store
-from glue_bench.sweep.jobs import WorkLeft, work_left
+from glue_bench.sweep.jobs import work_left
 from glue_bench.sweep.reasons import OTHER_RATE, reasons
 
 RATES = (1e-3, 2e-3)
 SEARCHES = [stub.pretraining([rate], is_search=True) for rate in RATES]
 PRETRAINING = stub.pretraining(RATES, searches=tuple(search.id for search in SEARCHES))
+AT_HIGH_RATE = PRETRAINING.model_copy(update={"rate": 2e-3})
 CELL = stub.cell(1, pretraining=PRETRAINING.id)
 PLAN = stub.plan(*SEARCHES, PRETRAINING, CELL)
 
@@ -19,23 +20,26 @@ def store_search(store: Store, *losses: float | None) -> None:
         store.write(pretrained_of(search, validation_loss=loss))
 
 
-def look(store: Store) -> WorkLeft:
-    return work_left(PLAN, [CELL], store)
+def jobs_left(store: Store) -> list[str]:
+    """Return the ids of the jobs that are to be run."""
+    return [job.id for job in work_left(PLAN, [CELL], store).jobs]
 
 
 def test_a_pretraining_runs_again_where_its_search_now_chooses_another_rate(store):
     store_search(store, 3.0, 2.0)
-    store.write(pretrained_of(PRETRAINING.model_copy(update={"rate": 2e-3})))
-    assert [job.id for job in look(store).jobs] == [CELL.id]
+    store.write(pretrained_of(AT_HIGH_RATE))
+    assert jobs_left(store) == [CELL.id]
     store_search(store, 2.0, 3.0)
-    assert [job.id for job in look(store).jobs] == [PRETRAINING.id, CELL.id]
-    assert reasons(look(store), store)[PRETRAINING.id] == OTHER_RATE
+    assert jobs_left(store) == [PRETRAINING.id, CELL.id]
+    work = work_left(PLAN, [CELL], store)
+    assert reasons(work, store)[PRETRAINING.id] == OTHER_RATE
 
 
 def test_a_pretraining_stays_where_its_search_now_diverges_or_has_lost_a_record(store):
-    store.write(pretrained_of(PRETRAINING.model_copy(update={"rate": 2e-3})))
+    store.write(pretrained_of(AT_HIGH_RATE))
     store_search(store, None, None)
-    assert [job.id for job in look(store).jobs] == [CELL.id]
-    store.write_failure(stub.Failure(id=SEARCHES[0].id, error="ValueError: no"))
-    (store.folder / "pretrainings" / SEARCHES[0].id / "record.json").unlink()
-    assert PRETRAINING.id not in {job.id for job in look(store).jobs}
+    assert jobs_left(store) == [CELL.id]
+    lost = SEARCHES[0].id
+    store.write_failure(stub.Failure(id=lost, error="ValueError: no"))
+    (store.folder / "pretrainings" / lost / "record.json").unlink()
+    assert PRETRAINING.id not in jobs_left(store)

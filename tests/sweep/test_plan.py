@@ -47,7 +47,8 @@ def test_the_plan_says_what_each_encoder_is(tiny, make_bert, texts):
     add = facts["add"]
     split = facts["split"]
     untied = facts["untied"]
-    assert untied.shape.document() == SIZES | {"embedding_size": 16, "vocab_size": 250}
+    expected = SIZES | {"embedding_size": 16, "vocab_size": 250}
+    assert untied.shape.document() == expected
     assert add.shape == split.shape
     assert add.shape != untied.shape
     assert add.shape.vocab_size < 5000

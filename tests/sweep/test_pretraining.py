@@ -103,7 +103,8 @@ def test_arms_are_pretrained_and_their_cells_start_from_that(sweep, pretrained):
         weights = model.base.state_dict()
         for name in [name for name in weights if name.startswith("pooler")]:
             del weights[name]
-        assert pretraining.weights == {10: weights_digest(weights)}
+        expected = {10: weights_digest(weights)}
+        assert pretraining.weights == expected
         record = finished[f"{job.arm} cola"]
         assert record.started_from == pretraining.weights[10]
         assert record.cell.origin == "pretrained"
@@ -129,7 +130,8 @@ def test_only_what_waiting_cells_start_from_is_pretrained_and_seeds_see_other_or
         sweep(values, only=only)
         assert sweep.ended == ["untied pretraining", "untied cola"]
     summary = sweep(values | {"seeds": [1, 2]})
-    assert Counter(sweep.ended) == {"add pretraining": 2, "add cola": 4, "untied cola": 2}
+    expected = {"add pretraining": 2, "add cola": 4, "untied cola": 2}
+    assert Counter(sweep.ended) == expected
     orders = {(record.pretraining.seed, record.stream) for record in pretrainings(summary)}
     assert len(orders) == 2
 

@@ -322,7 +322,8 @@ def test_batches_hold_the_minutes_that_are_asked_for_and_arrays_are_split_at_an_
         executor.estimate.learn(cells[0].id, 600.0)  # the run itself took no time
         assert executor.estimate.seconds(cells[1].id) == pytest.approx(300.0)
         submit(executor, *cells[1:])
-        assert cluster.live() == ["200_0", "200_1", "200_2", "200_3", "300"]
+        expected = ["200_0", "200_1", "200_2", "200_3", "300"]
+        assert cluster.live() == expected
         cluster.run("200_0")
         assert ended(executor) == well(*cells[1:3])
         cluster.run("300")

@@ -153,7 +153,8 @@ def test_costs_are_of_each_arms_operations_and_of_all_steps_of_a_pretraining():
     batch = job.settings.batch_tokens
     assert plan.cost(cells[0]) == 100 * 2
     assert plan.cost(cells[1]) == 100 * 5
-    assert plan.cost(job) == 10 * batch * 5
+    expected = 10 * batch * 5
+    assert plan.cost(job) == expected
 
 
 TO_COME = {task: stub.cell(3, task).id for task in ("rte", "mnli", "cola")}
@@ -229,7 +230,8 @@ def test_the_cells_of_all_arms_are_counted_and_both_jobs_under_way_are_named(two
     store, cells = two_arms
     snapshot = Watch(store, plan_of(cells)).look()
     one_each = dict(zip(STATES, (1, 1, 0, 0), strict=True))
-    assert snapshot.arms == {"add": one_each, "none": one_each}
+    expected = {"add": one_each, "none": one_each}
+    assert snapshot.arms == expected
     assert snapshot.described == "2 of 4 cells done, 2 running, 0 failed, 0 missing"
     assert sorted(line.rpartition(" ")[2] for line in snapshot.running) == [
         "(host-0:7)",

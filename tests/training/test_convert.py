@@ -76,10 +76,8 @@ def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower_and_no_pooler
     tmp_path,
 ):
     _, source = saved(tmp_path / "source", transformers.BertForMaskedLM, "bert")
-    record, model = (
-        convert(source, tmp_path / "out", "concat"),
-        AutoModelForMaskedLM.from_pretrained(tmp_path / "out"),
-    )
+    record = convert(source, tmp_path / "out", "concat")
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
     expected = under_head(start := read_checkpoint(source), start.config)
     assert (record["masked_lm_head"], record["tokenizer"]) == ("kept", None)
     assert model.decoder.weight is model.base.variant.words.weight
@@ -95,7 +93,8 @@ def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower_and_no_pooler
 def test_what_cannot_be_converted_is_refused_and_leaves_nothing(
     bert, make_bert, tmp_path, monkeypatch
 ):
-    small, out = make_bert("small", vocab_size=20), tmp_path / "out"
+    small = make_bert("small", vocab_size=20)
+    out = tmp_path / "out"
     with pytest.raises(
         UserError, match=r"has \d+ tokens but the checkpoint embeds 20; give the tokenizer"
     ):

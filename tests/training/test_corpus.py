@@ -1,4 +1,6 @@
-"""Text to pretrain on: sentences without loss, files in a fixed order, and one message about each bad input."""
+"""Text to pretrain on: sentences without loss, files in a fixed order, and one message about each
+bad input.
+"""
 
 import os
 import shutil
@@ -23,8 +25,8 @@ def opened(*names):
 
 def documents(corpus) -> list[list[str]]:
     return [
-        [sentence for _, sentence in some]
-        for _, some in groupby(corpus.numbered(), key=lambda item: item[0])
+        [sentence for _, sentence in numbered]
+        for _, numbered in groupby(corpus.numbered(), key=lambda item: item[0])
     ]
 
 
@@ -59,9 +61,9 @@ def test_sentences(text, expected):
     | st.text(max_size=60)
 )
 def test_no_character_but_spaces_is_lost(text):
-    found = list(Corpus("one", ([text],), ""))
-    assert "".join("".join(found).split()) == "".join(text.split())
-    assert all(sentence == sentence.strip() and sentence for sentence in found)
+    sentences = list(Corpus("one", ([text],), ""))
+    assert "".join("".join(sentences).split()) == "".join(text.split())
+    assert all(sentence == sentence.strip() and sentence for sentence in sentences)
 
 
 def test_files_come_sorted_from_folders_and_in_their_order_by_name(write):
@@ -103,7 +105,8 @@ def test_a_file_counts_once_however_often_it_is_named(spelling, write):
     folder.with_name("link").symlink_to(folder, target_is_directory=True)
     folder.with_name("link.txt").symlink_to(folder / "b.txt")
     corpus = opened(*spellings(folder)[spelling])
-    assert documents(corpus) == [["One."], ["Two."]]
+    expected = [["One."], ["Two."]]
+    assert documents(corpus) == expected
     assert corpus.digest == opened(folder).digest
 
 
@@ -181,7 +184,8 @@ def hub(monkeypatch):
 def test_a_hub_datasets_rows_are_documents(hub):
     asked = hub({"text": ["One. Two.", "", "Three."], "id": [1, 2, 3]})
     corpus = opened("hub:a/b:c@d0")
-    assert documents(corpus) == [["One.", "Two."], ["Three."]]
+    expected = [["One.", "Two."], ["Three."]]
+    assert documents(corpus) == expected
     assert asked == [call("a/b", "c", revision="d0", split="train")]
     opened("hub:a/b")
     assert asked[1] == call("a/b", None, revision=None, split="train")
@@ -190,25 +194,29 @@ def test_a_hub_datasets_rows_are_documents(hub):
 
 
 TEXTS: dict[str, str | bytes] = {
-    **{"NUL.txt": b"fine\nnot \0 here\n", "latin-1.txt": "caf\u00e9\n".encode("latin-1")},
-    **{"cut.txt": "caf\u00e9".encode()[:-1], "long.txt": "y" * 20 + "\n" + "x" * 21},
-    **{
-        "blank.txt": " \n\t\n\u00a0 \n",
-        "none/a.md": "text",
-        "links/a.txt": "One.",
-        "pipes/a.txt": "One.",
-    },
+    "NUL.txt": b"fine\nnot \0 here\n",
+    "latin-1.txt": "caf\u00e9\n".encode("latin-1"),
+    "cut.txt": "caf\u00e9".encode()[:-1],
+    "long.txt": "y" * 20 + "\n" + "x" * 21,
+    "blank.txt": " \n\t\n\u00a0 \n",
+    "none/a.md": "text",
+    "links/a.txt": "One.",
+    "pipes/a.txt": "One.",
 }
 PATHS = {
     "NUL.txt": "corpus file 'NUL.txt' has a NUL byte; this is a binary file, remove it",
-    "latin-1.txt": "corpus file 'latin-1.txt' is not UTF-8 text (invalid continuation byte); convert or remove it",
-    "cut.txt": "corpus file 'cut.txt' is not UTF-8 text (unexpected end of data); convert or remove it",
-    "long.txt": "corpus file 'long.txt' has more than 20 characters without a line break; break it into lines",
+    "latin-1.txt": "corpus file 'latin-1.txt' is not UTF-8 text (invalid continuation byte); "
+    "convert or remove it",
+    "cut.txt": "corpus file 'cut.txt' is not UTF-8 text (unexpected end of data); convert or "
+    "remove it",
+    "long.txt": "corpus file 'long.txt' has more than 20 characters without a line break; break "
+    "it into lines",
     "nowhere": "corpus 'nowhere' does not exist; give a text file, a folder, hub:NAME or demo",
     "none": "corpus folder 'none' has no files that end in .txt, .text, .tokens, .raw",
     "blank.txt": "corpus 'blank.txt' has no text in it",
-    "links": "cannot read corpus file 'links/b.txt': No such file or directory",  # a link leads nowhere
-    "pipes": "cannot read corpus file 'pipes/b.txt': not a plain file",  # a pipe would be waited for
+    # A link leads nowhere, and a pipe would be waited for.
+    "links": "cannot read corpus file 'links/b.txt': No such file or directory",
+    "pipes": "cannot read corpus file 'pipes/b.txt': not a plain file",
 }
 HUB: dict[str, tuple[object, str]] = {
     "no route": (
@@ -235,8 +243,8 @@ def test_what_is_no_text_is_refused_in_one_line(case, write, hub, monkeypatch):
     (folder / "links" / "up").symlink_to(folder)
     os.mkfifo(folder / "pipes" / "b.txt")
     monkeypatch.chdir(folder)
-    answer, said = HUB.get(case) or (None, PATHS.get(case))
+    answer, message = HUB.get(case) or (None, PATHS.get(case))
     hub(answer or {})
     with pytest.raises(UserError) as caught:
         opened("hub:a/b" if case in HUB else case)
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)

@@ -76,7 +76,8 @@ def test_a_narrow_encoder_uses_one_thread_and_a_wide_one_all_of_them():
     compute = Compute(CPU, False, 3)
     before = torch.get_num_threads()
     threads = {width: compute.threads_for(width) for width in (64, 255, 256, 768)}
-    assert threads == {64: 1, 255: 1, 256: 3, 768: 3}
+    expected = {64: 1, 255: 1, 256: 3, 768: 3}
+    assert threads == expected
     with on_threads(2):
         assert torch.get_num_threads() == 2
         assert compute.environment().threads == 2

@@ -1,4 +1,6 @@
-"""A cell with options away from their defaults: half precision, a slice held out, one answer to all, short memory."""
+"""A cell with options away from their defaults: half precision, a slice held out, one answer to
+all, short memory.
+"""
 
 import math
 import time
@@ -53,7 +55,9 @@ class Narrow(VARIANTS["add"]):
 
 @pytest.fixture
 def run(tiny, monkeypatch):
-    """Run the one cell of a tiny experiment with these changes; `kind` is the class of its variant, if that is new."""
+    """Run the one cell of a tiny experiment with these changes; `kind` is the class of its variant,
+    if that is new.
+    """
 
     def run_cell(
         task="cola", kind=None, compute=CPU, arm="add", **changes

@@ -1,4 +1,6 @@
-"""The training loop against plain torch, in parts and in whole, with the used token rows alone; no step waits."""
+"""The training loop against plain torch, in parts and in whole, with the used token rows alone; no
+step waits.
+"""
 
 import copy
 from contextlib import nullcontext

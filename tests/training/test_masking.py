@@ -1,4 +1,6 @@
-"""Masks and order of pretraining: what seed, step and epoch decide, over unequal numbers of sequences and rows."""
+"""Masks and order of pretraining: what seed, step and epoch decide, over unequal numbers of
+sequences and rows.
+"""
 
 from dataclasses import replace
 from itertools import pairwise

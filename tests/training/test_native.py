@@ -1,4 +1,6 @@
-"""Native arms: models of many families as transformers has them, through our batches, loop and records."""
+"""Native arms: models of many families as transformers has them, through our batches, loop and
+records.
+"""
 
 from contextlib import nullcontext
 from functools import partial

@@ -1,4 +1,6 @@
-"""What no native arm can compute is refused before the run, by a line that says the cause and a remedy."""
+"""What no native arm can compute is refused before the run, by a line that says the cause and a
+remedy.
+"""
 
 import inspect
 import json
@@ -38,7 +40,7 @@ def texts():
 
 
 def save_checkpoint(folder: Path, family: str, texts: tuple[str, ...], **tokens: str) -> Path:
-    """A family's tiny model with a tokenizer that has these special tokens beside the usual ones."""
+    """A family's tiny model with a tokenizer that has these special tokens beside its own ones."""
     random_classifier(family).base_model.save_pretrained(folder)
     return save_tokenizer(folder, texts, SPECIAL | tokens)
 
@@ -155,7 +157,8 @@ def test_code_of_a_checkpoint_is_said_never_to_run(texts, tmp_path, plan_of):
         model_type="neobert",
         auto_map={"AutoModelForSequenceClassification": "model.NeoBERT"},
     )
-    line = r"comes with code of its own, and transformers .* has no classifier of model_type 'neobert' by itself; code"
+    cause = "transformers .* has no classifier of model_type 'neobert' by itself"
+    line = f"comes with code of its own, and {cause}; code"
     with pytest.raises(UserError, match=line):
         plan_of(folder, tasks=["rte"])
 
@@ -181,7 +184,8 @@ def test_a_head_for_another_number_of_labels_is_left(texts, tmp_path, plan_of):
 def test_weights_of_other_shapes_than_the_settings_say_are_named(texts, tmp_path, plan_of):
     folder = save_checkpoint(tmp_path, "bert", texts)
     edit_settings(folder, vocab_size=255)
-    line = r"word_embeddings\.weight has shape \(260, 16\), its settings say \(255, 16\); config\.json and weights"
+    shapes = r"has shape \(260, 16\), its settings say \(255, 16\)"
+    line = rf"word_embeddings\.weight {shapes}; config\.json and weights"
     with pytest.raises(UserError, match=line):
         plan_of(folder, tasks=["rte"])
 

@@ -1,4 +1,4 @@
-"""Packed text, and its masking: whole sentences in order, and (seed, step) alone decides a batch."""
+"""Packed text and its masking: whole sentences in order, and (seed, step) alone decides a batch."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -197,7 +197,10 @@ def test_whatever_changes_the_sequences_is_packed_anew(tmp_path, monkeypatch):
     assert len(list((tmp_path / "corpora").iterdir())) == len(changes) + 1
 
 
-NO_PAIRS = "pretraining.segments: pairs, but no sequence of corpus 'made' has two sentences to cut between; end"
+NO_PAIRS = (
+    "pretraining.segments: pairs, but no sequence of corpus 'made' has two sentences to cut "
+    "between; end"
+)
 INCOMPLETE = {
     name: word_tokenizer(without=f"{name.lower()}_token") for name in ("MASK", "CLS", "SEP")
 }

@@ -1,4 +1,6 @@
-"""Pretraining an arm: plain torch's updates, one stream for all arms, honest losses, and runs that can be killed."""
+"""Pretraining an arm: plain torch's updates, one stream for all arms, honest losses, and runs that
+can be killed.
+"""
 
 import os
 import re
@@ -81,7 +83,9 @@ def plain_batches(tiny: Tiny, model: EncoderForMaskedLM):
     "arm", [("add", {}), ("untied", {}), ("concat", {}), ("add", {"segments": "scores"})], ids=str
 )
 def test_pretraining_equals_plain_torch(tmp_path, arm):
-    """Each step is clipped and as long as its gradient, dropout differs by step, and the last part is not full."""
+    """Each step is clipped and as long as its gradient, dropout differs by step, and the last part
+    is not full.
+    """
     scratch = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
     tiny = Tiny.of(
         tmp_path,
@@ -262,7 +266,8 @@ def test_the_record_has_the_digest_of_the_encoder_in_its_checkpoint(finished):
         for name, tensor in tiny.weights().items()
         if name.startswith("base")
     }
-    assert record.weights == {20: weights_digest(encoder_weights)}
+    expected = {20: weights_digest(encoder_weights)}
+    assert record.weights == expected
 
 
 def test_the_record_counts_tokens(finished):
@@ -339,7 +344,9 @@ def end_process(*_):
 def test_what_a_signal_ends_goes_on_from_that_step(
     tmp_path, monkeypatch, number, handler, in_training, nth, step
 ):
-    """The signal comes in the middle of a step, of the one before a checkpoint, of the last, or in a validation."""
+    """The signal comes in the middle of a step, of the one before a checkpoint, of the last, or in
+    a validation.
+    """
     monkeypatch.setitem(VARIANTS, "signalled", Signalled)
     unbroken = Tiny.of(tmp_path / "unbroken", "signalled", checkpoints=[9])
     broken = Tiny.of(tmp_path / "broken", "signalled", checkpoints=[9])

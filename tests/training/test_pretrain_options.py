@@ -1,4 +1,6 @@
-"""A pretraining with a seed, a share of masks and rows of validation away from the defaults, beside plain torch."""
+"""A pretraining with a seed, a share of masks and rows of validation away from the defaults, beside
+plain torch.
+"""
 
 import time
 from dataclasses import replace
@@ -105,7 +107,9 @@ def by_piece(tiny: Tiny) -> Pieces:
 
 @pytest.fixture
 def validated(tmp_path, monkeypatch):
-    """A pretraining that is validated three times, in batches of five sequences, of which the last is not full."""
+    """A pretraining that is validated three times, in batches of five sequences, of which the last
+    is not full.
+    """
     monkeypatch.setattr(masking, "EVALUATION_ROWS", 5)
     monkeypatch.setattr(packing, "PIECE_TOKENS", 40)
     settings = {

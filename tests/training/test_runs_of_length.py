@@ -1,4 +1,6 @@
-"""Batches of similar length: cut from runs as long as transformers' sampler has them, for any number of rows."""
+"""Batches of similar length: cut from runs as long as transformers' sampler has them, for any
+number of rows.
+"""
 
 import numpy as np
 import pytest
@@ -8,7 +10,9 @@ from glue_bench.training.tokens import TokenisedSplit, bucketed_rows, collate
 
 
 def runs_of_transformers(rows: int, batch_size: int) -> int:
-    """How many rows transformers sorts at once, asked of its own function: where lengths in its order rise."""
+    """How many rows transformers sorts at once, asked of its own function: where lengths in its
+    order rise.
+    """
     lengths = list(range(rows))
     order = np.array(trainer_pt_utils.get_length_grouped_indices(lengths, batch_size))
     rises = np.flatnonzero(np.diff(order[1:]) > 0) + 2

@@ -1,4 +1,6 @@
-"""Cells are trained as by plain torch: of another seed, evaluated after each epoch, with any id of padding."""
+"""Cells are trained as by plain torch: of another seed, evaluated after each epoch, with any id of
+padding.
+"""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -41,7 +43,9 @@ def plain_logits(model: torch.nn.Module, split: TokenisedSplit, padding_id: int)
 
 
 def plain_losses(model, split, settings, padding_id, after_epoch=lambda: None) -> Iterator[list]:
-    """The loss of each whole batch of all epochs, as functions; `after_epoch` is called between two epochs."""
+    """The loss of each whole batch of all epochs, as functions; `after_epoch` is called between two
+    epochs.
+    """
     for epoch in range(1, settings.epochs + 1):
         for batch in training_batches(split, settings.batch_size, padding_id, SEED, epoch):
 
@@ -55,10 +59,36 @@ def plain_losses(model, split, settings, padding_id, after_epoch=lambda: None) -
             after_epoch()
 
 
+class PlainScores:
+    """Accuracies on the validation sets of MNLI, which leave torch's generator as it was."""
+
+    names = TASKS["mnli"].validation_splits
+
+    def __init__(self, model: torch.nn.Module, tokens: TokenisedTask) -> None:
+        self.model = model
+        self.tokens = tokens
+        self.history: list[dict[str, float]] = []
+
+    def logits(self, name: str) -> np.ndarray:
+        return plain_logits(self.model, self.tokens.splits[name], self.tokens.padding_id)
+
+    def score(self) -> None:
+        """Add the accuracies to the history."""
+        generator = torch.get_rng_state()
+        accuracies = {}
+        for name in self.names:
+            is_right = self.logits(name).argmax(1) == self.tokens.splits[name].labels
+            accuracies[name] = float(is_right.mean())
+        self.history.append(accuracies)
+        torch.set_rng_state(generator)
+
+
 @pytest.mark.usefixtures("small_demo")
 @pytest.mark.parametrize("arm", ["add", "untied"])
 def test_a_cell_of_another_seed_with_two_validation_sets_is_what_plain_torch_trains(arm, tiny):
-    """Three epochs with dropout and a last batch that is not full; each is scored on both sets, by hand."""
+    """Three epochs with dropout and a last batch that is not full; each is scored on both sets, by
+    hand.
+    """
     finetuning = {
         "epochs": 3,
         "batch_size": 20,
@@ -74,33 +104,22 @@ def test_a_cell_of_another_seed_with_two_validation_sets_is_what_plain_torch_tra
     outcome = finetune(cell, inputs, CPU)
 
     tokens = inputs.tokens(cell)
-    names = TASKS["mnli"].validation_splits
     model = inputs.arms[arm].start.classifier(TASKS["mnli"].labels, SEED)
-    history = []
-
-    def score() -> None:
-        generator = torch.get_rng_state()
-        accuracies = {}
-        for name in names:
-            answers = plain_logits(model, tokens.splits[name], tokens.padding_id).argmax(1)
-            accuracies[name] = float((answers == tokens.splits[name].labels).mean())
-        history.append(accuracies)
-        torch.set_rng_state(generator)
-
-    batches = plain_losses(model, tokens.splits["train"], cell.settings, tokens.padding_id, score)
+    plain = PlainScores(model, tokens)
+    train_split = tokens.splits["train"]
+    batches = plain_losses(model, train_split, cell.settings, tokens.padding_id, plain.score)
     losses = plainly_trained(model, cell.settings, 9, batches)
-    score()
-    assert [epoch.train_loss for epoch in outcome.record.history] == pytest.approx(
-        [np.mean(losses[first : first + 3]) for first in (0, 3, 6)], abs=1e-5
-    )
-    for name in names:
-        logits = plain_logits(model, tokens.splits[name], tokens.padding_id)
-        np.testing.assert_allclose(outcome.predictions[name], logits, atol=1e-4, err_msg=name)
-    accuracies = [
-        {name: epoch.scores[name]["accuracy"] for name in names} for epoch in outcome.record.history
-    ]
-    assert accuracies == [pytest.approx(epoch) for epoch in history]
-    assert outcome.record.scores.keys() == set(names)
+    plain.score()
+    history = outcome.record.history
+    means = [np.mean(losses[first : first + 3]) for first in (0, 3, 6)]
+    assert [epoch.train_loss for epoch in history] == pytest.approx(means, abs=1e-5)
+    for name in plain.names:
+        predictions = outcome.predictions[name]
+        np.testing.assert_allclose(predictions, plain.logits(name), atol=1e-4, err_msg=name)
+    for epoch, accuracies in zip(history, plain.history, strict=True):
+        scores = {name: epoch.scores[name]["accuracy"] for name in plain.names}
+        assert scores == pytest.approx(accuracies), epoch
+    assert outcome.record.scores.keys() == set(plain.names)
 
 
 def settings(**changes) -> Hyperparameters:
@@ -130,7 +149,9 @@ def split_with(words: np.ndarray) -> TokenisedSplit:
 def trained_model(
     split, chosen, padding_id, table_of, *, evaluated
 ) -> tuple[dict, list[np.ndarray]]:
-    """The weights after training in double precision, and the predictions after each epoch if it is `evaluated`."""
+    """The weights after training in double precision, and the predictions after each epoch if it is
+    `evaluated`.
+    """
     torch.manual_seed(0)
     model = EncoderForSequenceClassification(
         config(num_labels=2, pad_token_id=padding_id, **STILL)

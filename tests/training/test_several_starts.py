@@ -1,4 +1,6 @@
-"""Cells of two pretraining seeds, two steps, two rates and two seeds at once: each starts from its own weights."""
+"""Cells of two pretraining seeds, two steps, two rates and two seeds at once: each starts from its
+own weights.
+"""
 
 from itertools import product
 from pathlib import Path
@@ -13,12 +15,17 @@ from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.inputs import MAX_CACHED_STARTS, Inputs
 from glue_bench.training.pretrain import pretrain
 
-SEEDS, STEPS, RATES, FINE_SEEDS = (3, 8), (2, 4), (1e-3, 2e-3), (1, 5)
+SEEDS = (3, 8)
+STEPS = (2, 4)
+RATES = (1e-3, 2e-3)
+FINE_SEEDS = (1, 5)
 
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory) -> Inputs:
-    """What cells start from once two arms are pretrained with two seeds each, and are kept after two steps."""
+    """What cells start from once two arms are pretrained with two seeds each, and are kept after
+    two steps.
+    """
     folder = tmp_path_factory.mktemp("several")
     (folder / "text.txt").write_text("\n".join(counting()))
     word_tokenizer().save_pretrained(folder / "words")

@@ -1,4 +1,6 @@
-"""What is done to a task is done to each of its splits, and the slice that is held out is drawn at random, once."""
+"""What is done to a task is done to each of its splits, and the slice that is held out is drawn at
+random, once.
+"""
 
 import numpy as np
 import pytest
@@ -31,20 +33,27 @@ def test_every_split_is_put_into_one_segment_and_nothing_else_changes(task, name
     assert before.segments.any()
 
 
+def held_out_rows(task: TokenisedTask, share: float) -> list[int]:
+    """Return the rows of the slice, which are its labels."""
+    return hold_out(task, share).splits["held_out"].labels.tolist()
+
+
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
 def test_rows_that_are_held_out_come_from_everywhere_and_are_the_same_at_every_call(task, share):
-    slices = [hold_out(task, share).splits["held_out"].labels.tolist() for _ in range(2)]
+    rows = held_out_rows(task, share)
+    assert rows == sorted(rows)
+    assert rows == held_out_rows(task, share)
     count = round(share * 40)
-    assert slices[0] == slices[1] == sorted(slices[0])
-    assert slices[0] not in (list(range(count)), list(range(40 - count, 40)))
-    assert 0 < sum(row < 20 for row in slices[0]) < count
+    first = list(range(count))
+    last = list(range(40 - count, 40))
+    assert rows not in (first, last)
+    assert 0 < sum(row < 20 for row in rows) < count
 
 
 def test_a_larger_slice_holds_a_smaller_one(task):
     """So that a study of the share compares like with like."""
-    small, large = (
-        set(hold_out(task, share).splits["held_out"].labels.tolist()) for share in (0.1, 0.25)
-    )
+    small = set(held_out_rows(task, 0.1))
+    large = set(held_out_rows(task, 0.25))
     assert small < large
 
 

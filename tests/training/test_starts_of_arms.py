@@ -1,4 +1,6 @@
-"""Arms that differ in one thing start from different things: options, widths, revisions, and models of MNLI."""
+"""Arms that differ in one thing start from different things: options, widths, revisions, and models
+of MNLI.
+"""
 
 from pathlib import Path
 
@@ -48,7 +50,9 @@ def test_two_arms_of_one_variant_have_options_and_widths_of_their_own(inputs_of)
 
 @pytest.fixture
 def two_revisions(tmp_path, monkeypatch, make_bert) -> str:
-    """A repository of the hub in the cache, in two revisions that have other weights and another tokenizer."""
+    """A repository of the hub in the cache, in two revisions that have other weights and another
+    tokenizer.
+    """
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     repository = tmp_path / "hub" / "models--org--model"
@@ -73,7 +77,8 @@ def test_two_revisions_of_a_checkpoint_have_weights_tokenizers_and_digests_of_th
     digests = {name: arm.start_digest for name, arm in inputs.arms.items()}
     tokens = {name: arm.tokenizer_digest for name, arm in inputs.arms.items()}
     for variant in ("add", "untied"):
-        first, second = f"{variant}-a", f"{variant}-b"
+        first = f"{variant}-a"
+        second = f"{variant}-b"
         assert not torch.equal(starts[first], starts[second]), variant
         assert digests[first] != digests[second], variant
         assert tokens[first] != tokens[second], variant
@@ -93,7 +98,9 @@ def test_a_limit_of_the_task_holds_beside_that_of_all_tasks(inputs_of):
 
 
 def test_what_starts_from_a_model_of_mnli_is_still_what_its_arm_was_before(inputs_of, make_bert):
-    """A graft that has lost something says so, and the weights are those of the model that was kept."""
+    """A graft that has lost something says so, and the weights are those of the model that was
+    kept.
+    """
     folder = make_bert(texts=TEXTS)
     finetuning = {"from_mnli": ["rte"], "keep": "all"}
     inputs = inputs_of(
@@ -129,7 +136,9 @@ NATIVE_RATES = {
 
 @pytest.fixture
 def save_native(tmp_path):
-    """Save a BERT of transformers whose rates of dropout all differ, with a tokenizer that takes so many tokens."""
+    """Save a BERT of transformers whose rates of dropout all differ, with a tokenizer that takes so
+    many tokens.
+    """
 
     def save(positions: int = 32, longest: int = 10**9) -> Path:
         sizes = {

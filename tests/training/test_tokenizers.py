@@ -1,4 +1,6 @@
-"""Tokenizers: trained as `tokenizers` trains, told apart by what they decide, refused in one line; and words."""
+"""Tokenizers: trained as `tokenizers` trains, told apart by what they decide, refused in one line;
+and words.
+"""
 
 import json
 import sys
@@ -44,16 +46,16 @@ def tokenizer():
     return train_tokenizer(TEXTS, 90)
 
 
-@given(more=st.lists(ODD, max_size=4))
+@given(odd_texts=st.lists(ODD, max_size=4))
 def test_a_vocabulary_is_that_of_tokenizers_own_training_and_its_inner_characters_stand_in_order(
-    more,
+    odd_texts,
 ):
     texts = [
         *TEXTS,
         "It\x1fis  e\u0301tage\u00a0two, [SEP]I\u0307 \u200b \u0301a \ufffd!",
         " ",
         "",
-        *more,
+        *odd_texts,
     ]
     trained = train_tokenizer(texts, 400).get_vocab()
     inner = [
@@ -143,7 +145,9 @@ PIECES = "spm.model"  # of DeBERTa-v2 and v3, whose hub folders have no tokenize
 
 @pytest.fixture
 def deberta(tmp_path):
-    """A folder with the configuration of a DeBERTa-v2, whose SentencePiece model may be written into it."""
+    """A folder with the configuration of a DeBERTa-v2, whose SentencePiece model may be written
+    into it.
+    """
     DebertaV2Config(vocab_size=80).save_pretrained(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{}")
     (tmp_path / PIECES).write_bytes(b"\x0e\x0a no SentencePiece model")
@@ -168,7 +172,8 @@ def test_the_packages_that_a_sentencepiece_model_needs_are_named(
             stub = ModuleType(module)
             stub.__spec__ = ModuleSpec(module, None)
         monkeypatch.setitem(sys.modules, module, stub)
-    line = rf"is the SentencePiece model spm\.model, which needs {names}install it: pip install '\.\[sentencepiece\]'$"
+    remedy = r"install it: pip install '\.\[sentencepiece\]'"
+    line = rf"is the SentencePiece model spm\.model, which needs {names}{remedy}$"
     with pytest.raises(UserError, match=line):
         load_tokenizer(str(deberta))
 

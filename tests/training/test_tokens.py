@@ -1,4 +1,6 @@
-"""Tokenised tasks: the tokenizer's ids, made once; the slice that is held out; batches of similar length."""
+"""Tokenised tasks: the tokenizer's ids, made once; the slice that is held out; batches of similar
+length.
+"""
 
 from itertools import pairwise
 from pathlib import Path

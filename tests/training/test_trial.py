@@ -1,4 +1,6 @@
-"""Every family that transformers has a classifier of is trained and evaluated right, or refused before compute."""
+"""Every family that transformers has a classifier of is trained and evaluated right, or refused
+before compute.
+"""
 
 import copy
 import io
@@ -35,7 +37,10 @@ REFUSED = {
     "bigbird_pegasus": "other logits when it reads the text again after others",
     "reformer": "its model cannot be trained: ValueError: If training, sequence length",
 }
-"""Tiny models that no cell can use, and why. BigBird attends to all places for good once a text was short."""
+"""Tiny models that no cell can use, and why.
+
+BigBird attends to all places for good once a text was short.
+"""
 LONGEST = 32
 
 
@@ -96,8 +101,8 @@ def after_a_step(model: NativeClassifier, tokens: TokenisedTask, table_of) -> di
 def test_a_step_with_the_used_rows_alone_is_that_of_the_whole_table(family, tokens):
     model = NativeClassifier(model_of(family), reads_segments=False, pads_left=family == "xlnet")
     short = after_a_step(model, tokens, used_rows_only)
-    whole = after_a_step(model, tokens, lambda *_: nullcontext())
-    torch.testing.assert_close(short, whole, rtol=1e-5, atol=1e-6)
+    of_whole_table = after_a_step(model, tokens, lambda *_: nullcontext())
+    torch.testing.assert_close(short, of_whole_table, rtol=1e-5, atol=1e-6)
 
 
 def test_an_id_that_was_not_announced_is_an_error_in_training(tokens):
@@ -133,7 +138,8 @@ def test_a_planned_cell_has_the_logits_that_each_text_has_alone(family, inputs_o
         return
     [cell] = make_plan(inputs).cells
     outcome = finetune(cell, inputs, CPU)
-    start, split = inputs.cell_start(cell), inputs.tokens(cell).splits["validation"]
+    start = inputs.cell_start(cell)
+    split = inputs.tokens(cell).splits["validation"]
     model = NativeClassifier(
         outcome.model, reads_segments=start.reads_segments, pads_left=start.pads_left
     )

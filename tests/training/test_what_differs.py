@@ -1,4 +1,6 @@
-"""What a conversion loses is measured over real tokens alone, and digests of tokenizers tell special tokens apart."""
+"""What a conversion loses is measured over real tokens alone, and digests of tokenizers tell
+special tokens apart.
+"""
 
 import pytest
 import torch
@@ -38,7 +40,9 @@ def test_the_error_of_a_conversion_is_that_of_the_tokens_that_are_no_padding(var
 
 
 def test_tokenizers_whose_special_tokens_have_changed_places_have_other_digests():
-    """Text becomes the same ids, but [CLS] and [SEP] of a pretraining, or padding and the mask, are others."""
+    """Text becomes the same ids, but [CLS] and [SEP] of a pretraining, or padding and the mask, are
+    others.
+    """
     plain = train_tokenizer(("one two", "three"), 90)
 
     def with_tokens(**changes: str) -> str:
