@@ -295,7 +295,8 @@ def test_a_text_of_more_than_one_batch_has_the_probes_of_every_sequence():
 def test_the_share_of_tokens_to_predict_is_the_stated_one(share):
     text = random_text(10, (12,), mask_probability=share)
     counts = [int((probe.masked.labels != -100).sum()) for probe in text.probes]
-    assert counts == [max(1, round(share * 10))] * 10
+    expected = [max(1, round(share * 10))] * 10
+    assert counts == expected
 
 
 def test_segments_reach_the_loss():

@@ -176,7 +176,8 @@ def test_measures_of_positions_at_the_input_are_left_out_where_none_enters(measu
 def test_the_share_of_dimensions_by_hand():
     """The first dimension holds 90% of the variance; half of the second one holds 5% more."""
     deviations = np.array([3.0, 0.0, 0.0, 1.0])
-    assert subspaces.share_of_variance(deviations) == pytest.approx((1 + 0.5) / 4)
+    expected = (1 + 0.5) / 4
+    assert subspaces.share_of_variance(deviations) == pytest.approx(expected)
 
 
 def test_falling_and_rising_deviations_are_correlated(words, places):
@@ -298,7 +299,8 @@ def test_a_position_in_one_dimension_is_not_by_chance(line, words):
 
 def test_sinusoids_by_hand():
     slowest = positions.sinusoids(128, 512)[9, [255, 511]]
-    assert slowest == pytest.approx([np.sin(9e-4), np.cos(9e-4)])
+    expected = [np.sin(9e-4), np.cos(9e-4)]
+    assert slowest == pytest.approx(expected)
 
 
 DISTANCES = np.arange(30) - np.arange(30)[:, None]
@@ -318,7 +320,8 @@ def test_signed_distances_are_not_symmetric():
 def test_the_toeplitz_share_by_hand():
     """The diagonals are 2, 5 and 2: 2 of 8.75 do not depend on the distance."""
     scores = np.array([[1.0, 5.0], [2.0, 3.0]])
-    assert positions.toeplitz(scores) == pytest.approx(1 - 2 / 8.75)
+    expected = 1 - 2 / 8.75
+    assert positions.toeplitz(scores) == pytest.approx(expected)
 
 
 def test_random_scores_are_hardly_toeplitz_and_half_symmetric():

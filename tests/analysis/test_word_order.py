@@ -96,7 +96,8 @@ def add_measures(add_model, text):
 
 
 def test_with_positions_order_matters(add_measures):
-    assert list(add_measures) == ["validation_loss", *SWAPS, *RISES, *STARTS]
+    expected = ["validation_loss", *SWAPS, *RISES, *STARTS]
+    assert list(add_measures) == expected
     for name in (*RISES, *STARTS):
         assert np.abs(add_measures[name].sums).min() > 1e-3, name
 
@@ -145,7 +146,8 @@ def test_starts_are_left_out_where_there_are_too_few_positions(add_model, text):
 
 def test_swaps_are_left_out_where_no_two_words_can_change_places(add_model, tokenizer):
     short = HeldOut(pack(tokenizer, [("Yes",), ("No",)]), tokenizer)
-    assert list(order_sums(add_model, short, 16)) == ["validation_loss", *RISES]
+    expected = ["validation_loss", *RISES]
+    assert list(order_sums(add_model, short, 16)) == expected
 
 
 def log_likelihood(log_p: np.ndarray, tokens: list[int], places: list[int]) -> float:

@@ -34,7 +34,7 @@ def test_ratios_are_of_one_round_each_and_above_1_where_ours_is_better():
         peer = {"tokens_per_second": number, "total_seconds": 2 * number, "peak_bytes": 2**21}
         rounds.append({"peer": peer, OURS: our_result})
     line = common.speed_table(rounds).splitlines()[2]
-    assert [cell.strip() for cell in line.split("|")[1:-1]] == [
+    expected = [
         "peer",
         "20 (15 to 25)",
         "1.50 (1.25 to 2.25)",
@@ -42,6 +42,7 @@ def test_ratios_are_of_one_round_each_and_above_1_where_ours_is_better():
         "4.00 (3.00 to 5.00)",
         "2",
     ]
+    assert [cell.strip() for cell in line.split("|")[1:-1]] == expected
 
 
 @pytest.fixture
@@ -81,7 +82,8 @@ def test_the_operations_of_a_token_are_six_for_each_weight_and_those_of_attentio
     without_head = flops_of_a_token("scratch-base", 128, share=0.0)
     assert without_head == 6 * weights + attention
     head = flops_of_a_token("scratch-base", 128, vocabulary=30522, share=1.0) - without_head
-    assert head == 6 * (768**2 + 768 * 30522)
+    expected = 6 * (768**2 + 768 * 30522)
+    assert head == expected
 
 
 def test_glue_is_extrapolated_from_rows_per_second_only_where_all_four_are_measured():

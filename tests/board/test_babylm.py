@@ -73,7 +73,8 @@ def test_answers_are_right_or_wrong_by_the_evaluation_data(tmp_path, kind):
     assert frame["outcome"].tolist() == [1.0, 0.0]
     assert frame["task"].tolist() == [subtask, subtask]
     assert frame["system"].tolist() == ["my-model", "my-model"]
-    assert frame["id"].tolist() == [f"{subtask}_0", f"{subtask}_1"]
+    expected = [f"{subtask}_0", f"{subtask}_1"]
+    assert frame["id"].tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,8 @@ def test_blocks_of_one_origin_stand_together_and_are_ranked_separately(bench):
     bench.expect("rte", 1, arm="f")
     for arm in ("B", "D"):
         bench.arms[arm] |= {"shape": LARGE}
-    assert leaderboard(bench.plan())["arm"].tolist() == ["c", "a", "f", "B", "D", "e"]
+    expected = ["c", "a", "f", "B", "D", "e"]
+    assert leaderboard(bench.plan())["arm"].tolist() == expected
 
 
 def test_tables_name_what_an_arm_started_from(bench):

@@ -67,7 +67,8 @@ def test_columns_follow_the_tasks_of_the_plan_with_two_of_mnli(bench):
     assert columns == ["mnli_m", "mnli_mm", "rte", "wnli"]
     assert table["mnli_m"][0] == 80.0
     assert table["mnli_mm"][0] == 70.0
-    assert table["average"][0] == pytest.approx((60 + 80 + 70) / 3)
+    expected = (60 + 80 + 70) / 3
+    assert table["average"][0] == pytest.approx(expected)
 
 
 def test_there_is_no_table_of_averages_if_no_convention_has_all_of_its_tasks(bench):
@@ -112,7 +113,8 @@ def test_the_average_deviates_over_the_averages_of_seeds(bench):
     finish_all_tasks(bench)
     row = only_row(bench.plan())
     deviation = pytest.approx(2 * 8 / 9)
-    assert row["average_official"] == pytest.approx(50 + 2 * 8 / 9)
+    expected = 50 + 2 * 8 / 9
+    assert row["average_official"] == pytest.approx(expected)
     assert row["average_official_std"] == row["average_nine_columns_std"] == deviation
 
 

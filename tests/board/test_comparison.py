@@ -220,11 +220,12 @@ def converted(bench) -> Comparison:
 
 def test_a_converted_arm_is_in_the_group_of_its_source_alone(converted):
     groups = {(group.kind, group.reference): set(group.arms) for group in converted.assessed}
-    assert groups == {
+    expected = {
         ("reference", "add"): {"add"},
         ("conversion", "add"): {"add", "u-1", "u-2"},
         ("reference", "v-1"): {"v-1", "v-2"},
     }
+    assert groups == expected
 
 
 def test_the_contrast_of_a_converted_arm_is_of_the_kind_conversion(converted):
@@ -263,7 +264,8 @@ def test_the_reference_of_the_protocol_is_that_of_its_block(bench):
         bench.finish("rte", 1, 0.5, arm=arm, origin=origin)
     assessed = compare_at(bench.plan(config={"protocol": {"reference": "w"}})).assessed
     references = {frozenset(group.arms): group.reference for group in assessed}
-    assert references == {frozenset({"add", "w"}): "w", frozenset({"x", "y"}): "x"}
+    expected = {frozenset({"add", "w"}): "w", frozenset({"x", "y"}): "x"}
+    assert references == expected
 
 
 def pretrain_by_hand(bench, nats, counts) -> Comparison:
@@ -286,7 +288,8 @@ def test_a_loss_weighs_documents_by_their_tokens_and_spreads_over_pretrainings_b
     frame = leaderboard_frame(pretrain_by_hand(bench, nats, {"all": counts})).set_index("arm")
     shift = (1.0 * 10 - 0.5 * 90) / 900
     levels = np.array([2.1, 2.4, 2.9])
-    assert frame["validation_loss"]["add"] == pytest.approx(levels.mean() + shift)
+    expected = levels.mean() + shift
+    assert frame["validation_loss"]["add"] == pytest.approx(expected)
     assert frame["validation_loss"]["none"] == pytest.approx(levels.mean() + 0.3 + shift)
     assert frame["validation_loss_std"]["add"] == pytest.approx(np.std(levels, ddof=1))
 

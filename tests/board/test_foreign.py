@@ -77,7 +77,7 @@ def test_one_table_in_every_format_is_one_frame(tmp_path, suffix):
     else:
         table.to_parquet(path)
     frame = read_frames([path]).drop(columns="file")
-    assert frame.to_dict("list") == {
+    expected = {
         "system": ["a", "b"],
         "task": ["t", "t"],
         "metric": ["em", "em"],
@@ -85,6 +85,7 @@ def test_one_table_in_every_format_is_one_frame(tmp_path, suffix):
         "score": [0.5, 0.25],
         "block": ["1", "1"],
     }
+    assert frame.to_dict("list") == expected
 
 
 def test_columns_may_have_the_names_that_others_use(tmp_path):

@@ -43,11 +43,12 @@ def test_a_task_has_a_row_for_each_finished_run_and_example(path):
 def test_without_a_task_all_tasks_are_in_the_frame(path):
     frame = glue_bench.predictions(path)
     sizes = frame.groupby(["task", "split"]).size()
-    assert sizes.to_dict() == {
+    expected = {
         ("cola", "test"): 3,
         ("cola", "validation"): 2,
         ("rte", "validation"): 6,
     }
+    assert sizes.to_dict() == expected
 
 
 def test_a_test_split_has_no_labels(path):

@@ -175,7 +175,8 @@ def test_corpus_metrics_of_pairs_are_those_of_the_libraries(tmp_path, generator,
     versus = compare_paths([write(tmp_path / "t.csv", frame)], reference="a", metric=metric)
     for system, rows in frame.groupby("system"):
         mean = versus.group.estimates[0].means[system]
-        assert mean == pytest.approx(100 * score(rows["label"], rows["prediction"]))
+        expected = 100 * score(rows["label"], rows["prediction"])
+        assert mean == pytest.approx(expected)
 
 
 def test_f1_varies_over_examples_as_its_bootstrap_does(tmp_path, generator):

@@ -46,8 +46,11 @@ def test_each_of_two_tasks_has_its_own_settings_beside_shared_ones_away_from_the
     for task in ("cola", "rte", "mrpc"):
         values = settings.hyperparameters(task, 1e-3)
         sizes[task] = (values.epochs, values.batch_size, values.max_length)
-        assert (values.warmup_ratio, values.weight_decay, values.max_steps) == (0.2, 0.3, 90)
-    assert sizes == {"cola": (2, 16, 128), "rte": (7, 8, 64), "mrpc": (7, 16, 128)}
+        assert values.warmup_ratio == 0.2
+        assert values.weight_decay == 0.3
+        assert values.max_steps == 90
+    expected = {"cola": (2, 16, 128), "rte": (7, 8, 64), "mrpc": (7, 16, 128)}
+    assert sizes == expected
     assert [settings.rates(task) for task in sizes] == [[2e-5, 3e-5], [1e-4], [2e-5, 3e-5]]
     assert [settings.limit(task) for task in sizes] == [40, None, None]
 
@@ -68,7 +71,8 @@ def test_other_tasks_start_from_the_rate_of_mnli_that_is_named_or_from_its_only_
 
 def test_checkpoints_in_any_order_are_kept_in_that_of_their_steps_and_fine_tuned_if_that_is_asked():
     kept = pretraining(checkpoints=[12, 4])
-    assert (kept.kept_steps, kept.finetuned_steps) == ([4, 12, 20], [20])
+    assert kept.kept_steps == [4, 12, 20]
+    assert kept.finetuned_steps == [20]
     assert pretraining(checkpoints=[12, 4], finetune_checkpoints=True).finetuned_steps == [
         4,
         12,
@@ -85,7 +89,8 @@ def test_a_search_has_a_run_for_each_rate_and_each_seed_of_its_own():
     assert [run.seeds for run in searches] == [[7], [8], [7], [8]]
     assert [run.learning_rates for run in searches] == [[1e-3], [1e-3], [2e-3], [2e-3]]
     assert [run.steps for run in searches] == [5] * 4
-    assert [run.kept_steps for run in searches] == [[5]] * 4
+    expected = [[5]] * 4
+    assert [run.kept_steps for run in searches] == expected
     assert [run.rate_search for run in searches] == [None] * 4
 
 
@@ -120,7 +125,8 @@ arms:
 """
     arms = load_experiment(parse_yaml(text, "here")).arms
     assert [arm.name for arm in arms] == ["one", "two"]
-    assert [arm.options for arm in arms] == [{"position_share": 0.25}] * 2
+    expected = [{"position_share": 0.25}] * 2
+    assert [arm.options for arm in arms] == expected
 
 
 def test_fresh_weights_are_the_start_of_pretrained_arms_also_where_that_is_said():
@@ -260,7 +266,8 @@ def test_of_many_mistakes_all_are_counted_and_the_first_five_told():
     with pytest.raises(UserError) as caught:
         loaded(**dict.fromkeys(keys, 1))
     assert str(caught.value).startswith("experiment: 6 mistakes: (1) ")
-    assert [key in str(caught.value) for key in keys] == [True] * 5 + [False]
+    expected = [True] * 5 + [False]
+    assert [key in str(caught.value) for key in keys] == expected
 
 
 def test_an_option_that_is_given_twice_with_another_value_is_refused():

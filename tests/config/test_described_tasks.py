@@ -41,7 +41,8 @@ def test_paths_are_relative_to_the_file_that_names_them(write):
         yaml.safe_dump(EXPERIMENT | {"tasks": ["tasks/reviews.yaml", with_changes(name="Two")]})
     )
     places = [task.files["train"] for task in load_experiment(folder / "x.yaml").own_tasks]
-    assert places == [str(folder / "tasks/train.csv"), str(folder / "train.csv")]
+    expected = [str(folder / "tasks/train.csv"), str(folder / "train.csv")]
+    assert places == expected
 
 
 def test_an_experiment_with_own_tasks_alone_needs_no_data():

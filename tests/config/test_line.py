@@ -51,7 +51,7 @@ def test_each_option_is_the_key_of_the_file_with_its_name():
         limit=20,
         name="mine",
     )
-    assert described == {
+    expected = {
         "name": "mine",
         "data": "demo",
         "arms": ["native"],
@@ -66,6 +66,7 @@ def test_each_option_is_the_key_of_the_file_with_its_name():
             "max_length": 64,
         },
     }
+    assert described == expected
 
 
 def test_a_recipes_rates_are_not_hidden_by_the_defaults():

@@ -57,7 +57,8 @@ def test_a_recipe_is_what_its_settings_are_when_they_are_written_out(name):
 
 def test_the_settings_of_a_task_are_those_of_the_recipe():
     settings = experiment(recipe="modernbert").finetuning.hyperparameters("rte", 5e-5)
-    assert (settings.epochs, settings.batch_size) == (3, 64)
+    assert settings.epochs == 3
+    assert settings.batch_size == 64
     assert settings.weight_decay == 0.2
 
 

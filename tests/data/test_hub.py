@@ -69,7 +69,8 @@ def test_clone_and_tsv_of_equal_content_have_equal_digests(tmp_path, write):
     files = {"RTE/train.tsv": RTE_TSV, "RTE/test.tsv": "index\tsentence1\tsentence2\n0\te\tf\n"}
     files["STS-B/dev.tsv"] = "sentence1\tsentence2\tscore\na\tb\t3.800\nc\td\t2.667\n"
     classic = write(files)
-    assert (open_source(str(copy)).kind, open_source(str(copy)).tasks()) == ("hub", ["stsb", "rte"])
+    assert open_source(str(copy)).kind == "hub"
+    assert open_source(str(copy)).tasks() == ["stsb", "rte"]
     for task in ("rte", "stsb"):
         from_parquet = load(copy, task)
         from_tsv = load(classic, task)
@@ -122,10 +123,9 @@ def test_hub_is_asked_for_the_pinned_revision(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", asked)
     data = open_source("hub").load("cola")
     asked.assert_called_once_with("nyu-mll/glue", "cola", revision=hub.PINNED)
-    assert (data.splits["train"].to_numpy().tolist(), data.revision) == (
-        [["a", 0], ["b", 1]],
-        hub.PINNED,
-    )
+    expected = [["a", 0], ["b", 1]]
+    assert data.splits["train"].to_numpy().tolist() == expected
+    assert data.revision == hub.PINNED
     asked.side_effect = datasets.exceptions.DatasetGenerationError(
         "an error occurred"
     )  # as `datasets` wraps it

@@ -118,17 +118,17 @@ def test_data_says_of_each_split_how_it_differs(glue_bench, write):
 
 def test_what_cannot_be_compared_is_complete_by_count_alone():
     data = of_official_size("qqp")
-    assert (data.partial, data.differences, data.unchecked) == (
-        False,
-        {},
-        ("train", "validation", "test"),
-    )
+    assert data.partial is False
+    assert data.differences == {}
+    assert data.unchecked == ("train", "validation", "test")
     assert {*describe(Given(data)).query("task == 'qqp'")["status"]} == {UNCHECKED}
 
 
 def test_the_pinned_revision_of_the_hub_is_official_by_itself():
     data = of_official_size("rte", revision="r")
-    assert (data.partial, data.differences, data.unchecked) == (False, {}, ())
+    assert data.partial is False
+    assert data.differences == {}
+    assert data.unchecked == ()
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared here")

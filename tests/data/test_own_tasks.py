@@ -125,7 +125,8 @@ def test_a_share_of_train_becomes_validation(read):
 def test_a_test_file_needs_no_labels(tmp_path, read):
     (tmp_path / "test.csv").write_text("text\nc\nd\n")
     data = read(files={"train": "train.csv", "validation": "dev.csv", "test": "test.csv"})
-    assert data.splits["test"]["label"].tolist() == [-1, -1]
+    expected = [-1, -1]
+    assert data.splits["test"]["label"].tolist() == expected
 
 
 def test_a_score_of_minus_one_is_a_score(tmp_path, read):
@@ -274,7 +275,8 @@ HUB = {
 
 def test_a_data_set_of_the_hub_is_read_at_its_revision(hub, read):
     data = read(files=None, hub=HUB)
-    assert hub == [(("org/data", "small"), {"revision": "abc"})]
+    expected = [(("org/data", "small"), {"revision": "abc"})]
+    assert hub == expected
     assert data.splits["train"]["label"].tolist() == [1, 0]
     assert data.revision == "abc"
 

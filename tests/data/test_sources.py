@@ -39,7 +39,7 @@ def test_tasks_have_the_official_sizes_and_columns_keep_mnli_apart():
         sizes[name] = tuple(split.rows for split in task.splits.values())
     assert sizes == SIZES
     assert tuple(SIZES)[:-1] == TRAINABLE
-    assert list(COLUMNS) == [
+    expected = [
         "cola",
         "sst2",
         "mrpc",
@@ -51,6 +51,7 @@ def test_tasks_have_the_official_sizes_and_columns_keep_mnli_apart():
         "rte",
         "wnli",
     ]
+    assert list(COLUMNS) == expected
     assert COLUMNS["mnli_mm"] == ("mnli", "validation_mismatched")
 
 
@@ -77,9 +78,12 @@ def test_kinds_revisions_and_tasks_that_are_not_there(write):
     folder_source = open_source(str(write(SMALL)))
     hub_source = open_source("hub")
     demo_source = open_source("demo")
-    assert (folder_source.kind, folder_source.revision) == ("tsv", None)
-    assert (hub_source.kind, hub_source.revision) == ("hub", hub.PINNED)
-    assert (demo_source.kind, demo_source.revision) == ("demo", None)
+    assert folder_source.kind == "tsv"
+    assert folder_source.revision is None
+    assert hub_source.kind == "hub"
+    assert hub_source.revision == hub.PINNED
+    assert demo_source.kind == "demo"
+    assert demo_source.revision is None
     assert folder_source.tasks() == ["rte"]
     assert hub_source.tasks() == demo_source.tasks() == list(TASKS)
     for source in (folder_source, hub_source, demo_source):

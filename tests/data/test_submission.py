@@ -61,13 +61,15 @@ def test_a_column_is_written_by_the_name_of_its_label(name):
         spelling = dict(zip(ZERO_AND_ONE[task], ("0", "1"), strict=True))
     logits = np.array([[float(label == meant) for label in labels] for meant in spelling])
     rows = [f"{index}\t{written}" for index, written in enumerate(spelling.values())]
-    assert write_file(FILES[name], logits).decode().splitlines() == ["index\tprediction", *rows]
+    expected = ["index\tprediction", *rows]
+    assert write_file(FILES[name], logits).decode().splitlines() == expected
 
 
 def test_scores_are_clipped_and_have_three_decimals():
     logits = np.array([[-0.0004], [2.34567], [5.2], [-3.0], [4.9996]], dtype=np.float32)
     rows = write_file(FILES["STS-B.tsv"], logits).decode().splitlines()[1:]
-    assert [row.split("\t")[1] for row in rows] == ["0.000", "2.346", "5.000", "0.000", "5.000"]
+    expected = ["0.000", "2.346", "5.000", "0.000", "5.000"]
+    assert [row.split("\t")[1] for row in rows] == expected
 
 
 def test_a_zip_has_the_same_bytes_whatever_the_order_and_the_time(monkeypatch):
@@ -185,13 +187,14 @@ def test_files_that_are_unknown_or_missing_are_named():
     files = {name: GOOD[name] for name in NAMES[2:]}
     files["submission\\ax.tsv"] = files.pop("AX.tsv")
     files[".DS_Store"] = b""
-    assert lint(make_zip(files)) == [
+    expected = [
         ".DS_Store: unknown file; expected only the eleven files at the top of the zip",
         "submission\\ax.tsv: unknown file; expected AX.tsv at the top of the zip",
         f"{NAMES[0]}: missing; expected 12 predictions",
         f"{NAMES[1]}: missing; expected 12 predictions",
         "AX.tsv: missing; expected 12 predictions",
     ]
+    assert lint(make_zip(files)) == expected
 
 
 def test_the_files_of_a_zip_with_very_many_are_not_looked_at():

@@ -75,7 +75,8 @@ def test_files_are_read_as_they_are(task, split, text, rows, skipped, tmp_path):
     """Texts are kept, and lines end at line feeds only."""
     (tmp_path / "file.tsv").write_bytes(text.encode())
     frame, left_out = read_split(tmp_path / "file.tsv", TASKS[task], split)
-    assert (frame.to_numpy().tolist(), left_out) == (rows, skipped)
+    assert frame.to_numpy().tolist() == rows
+    assert left_out == skipped
     assert frame["label"].dtype == (np.float64 if TASKS[task].is_regression else np.int64)
 
 
@@ -93,7 +94,8 @@ def test_a_test_split_keeps_every_row_and_has_no_malformed_one(task, split, tmp_
     row = "\t".join(["1", *texts, "-"])
     path.write_text(f"{header}\n{row}\n{row}\n")
     frame, skipped = read_split(path, TASKS[task], split)
-    assert (len(frame), skipped) == (2, 0)
+    assert len(frame) == 2
+    assert skipped == 0
     for bad, size in (("", 1), ("1", 1), ("1" + "\tx" * 9, 10)):
         path.write_text(f"{header}\n{row}\n{bad}\n{row}\n")
         with pytest.raises(
@@ -208,7 +210,8 @@ def test_columns_are_found_by_their_names_in_whatever_order_they_stand(task, tur
     path = tmp_path / "train.tsv"
     path.write_text("\n".join(rows) + "\n")
     frame, _ = read_split(path, TASKS[task], "train")
-    assert frame.to_numpy().tolist() == [["first", "second", WRITTEN[task]]]
+    expected = [["first", "second", WRITTEN[task]]]
+    assert frame.to_numpy().tolist() == expected
 
 
 def test_every_row_without_a_gold_label_is_counted_and_every_line_ends_without_a_carriage_return(
@@ -218,7 +221,8 @@ def test_every_row_without_a_gold_label_is_counted_and_every_line_ends_without_a
     rows = ["a\tb\t-", "c\td\tneutral", "e\tf\t-", "g\th\tentailment", "i\tj\t-"]
     path.write_bytes("\r\n".join(["sentence1\tsentence2\tgold_label", *rows, ""]).encode())
     frame, left_out = read_split(path, TASKS["mnli"], "validation_matched")
-    assert frame.to_numpy().tolist() == [["c", "d", 1], ["g", "h", 0]]
+    expected = [["c", "d", 1], ["g", "h", 0]]
+    assert frame.to_numpy().tolist() == expected
     assert left_out == 3
 
 

@@ -176,7 +176,8 @@ def test_the_rate_of_dropout_is_the_stated_one_and_its_mean_is_one(rate):
     dropped = int((factors == 0).sum())
     assert binomtest(dropped, factors.numel(), round(rate * 2**16) / 2**16).pvalue > 1e-3
     kept = factors[factors != 0].unique()
-    assert kept.tolist() == pytest.approx([1 / (1 - rate)], rel=2e-4)
+    expected = [1 / (1 - rate)]
+    assert kept.tolist() == pytest.approx(expected, rel=2e-4)
     assert float(factors.mean()) == pytest.approx(1, abs=0.02)
 
 
@@ -219,7 +220,8 @@ def test_to_compute_only_what_the_pooler_reads_changes_nothing_that_it_reads(
 def test_the_loss_of_one_output_is_the_mean_squared_error():
     logits = torch.tensor([[1.0], [2.5]])
     scores = torch.tensor([0.0, 2.0])
-    assert float(classification_loss(logits, scores)) == pytest.approx((1 + 0.25) / 2)
+    expected = (1 + 0.25) / 2
+    assert float(classification_loss(logits, scores)) == pytest.approx(expected)
 
 
 CODE = """

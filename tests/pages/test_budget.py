@@ -92,7 +92,8 @@ def test_each_seed_is_compared_with_the_reference_of_that_seed(budgets):
 
 
 def test_a_pretraining_has_the_tokens_of_its_search(budgets):
-    assert budgets["search_tokens"].dropna().to_dict() == {("none", 1): 70, ("none", 2): 70}
+    expected = {("none", 1): 70, ("none", 2): 70}
+    assert budgets["search_tokens"].dropna().to_dict() == expected
 
 
 def test_memory_is_in_whole_megabytes(budgets):
@@ -106,12 +107,13 @@ def test_the_swap_test_is_of_100(budgets):
 
 
 def test_a_processor_has_its_threads(budgets):
-    assert budgets["device"].to_dict() == {
+    expected = {
         ("add", 1): "Chip, 1 thread",
         ("add", 2): "Chip, 1 thread",
         ("none", 1): "Chip, 1 thread",
         ("none", 2): "cuda",
     }
+    assert budgets["device"].to_dict() == expected
 
 
 def test_the_losses_of_searches_are_no_losses_of_arms(results):

@@ -138,7 +138,8 @@ def test_the_table_has_a_row_for_each_phenomenon_and_a_column_for_each_arm(page)
 def test_a_phenomenon_whose_pairs_have_one_label_has_a_mark(page):
     table, _ = page.tables
     texts = [cell.text for cell in table.rows[-1]]
-    assert texts[1:3] == ["World knowledge", str(ALL_NEUTRAL.sum())]
+    expected = ["World knowledge", str(ALL_NEUTRAL.sum())]
+    assert texts[1:3] == expected
     assert texts[-1] == "0.00°"
     assert ONE_LABEL_NOTE in table.legend
 

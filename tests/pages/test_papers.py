@@ -206,7 +206,7 @@ def test_the_page_has_ours_below_theirs(two_arms):
 
 def test_the_page_says_what_theirs_and_ours_have(two_arms):
     table = page_of(MADE_UP, two_arms, **pretrained("add")).tables[1]
-    assert [cell.text for cell in table.rows[0]] == [
+    expected = [
         "Sum",
         "add",
         "110M / 1M",
@@ -217,6 +217,7 @@ def test_the_page_says_what_theirs_and_ours_have(two_arms):
         "fresh weights",
         "",
     ]
+    assert [cell.text for cell in table.rows[0]] == expected
 
 
 @pytest.mark.parametrize(
@@ -377,10 +378,11 @@ def test_a_native_arm_stands_beside_every_row_of_its_checkpoint(bench):
     plan = native_arm(bench, "microsoft/deberta-large", "rte")
     cells = cells_of(PAPERS["deberta"], bench, **plan)
     ours = cells[cells["arm"] == "mine"].xs("rte", level="column")["difference"]
-    assert ours.to_dict() == {
+    expected = {
         "DeBERTa-Large, several seeds": pytest.approx(-16.6),
         "DeBERTa-Large, from MNLI": pytest.approx(-21.0),
     }
+    assert ours.to_dict() == expected
 
 
 def test_a_column_of_two_metrics_has_their_mean(bench):

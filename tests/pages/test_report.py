@@ -166,11 +166,12 @@ def test_environments_are_columns_with_their_counts(bench):
     demo_report = make_report(open_comparison(bench.plan(data_source="demo")))
     frame = demo_report.parts[-1].tables[0].frame.set_index("fact")
     assert list(frame) == ["Fine-tuning 1", "Fine-tuning 2"]
-    assert frame.T.to_dict("list") == {
+    expected = {
         "runs": ["2", "1"],
         "device": ["cpu", "cuda"],
         "torch": ["9.9", "9.9"],
     }
+    assert frame.T.to_dict("list") == expected
 
 
 @pytest.mark.parametrize("name", ["demo", "minilm", "study"])

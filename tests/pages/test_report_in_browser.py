@@ -176,7 +176,8 @@ def test_nothing_is_cut_off_fetched_or_complained_of(browser, page, width):
     for event in browser.events:
         if event.get("method") == "Network.requestWillBeSent":
             addresses.append(event["params"]["request"]["url"])
-    assert [url for url in addresses if not url.startswith("data:")] == [page.as_uri()]
+    expected = [page.as_uri()]
+    assert [url for url in addresses if not url.startswith("data:")] == expected
     assert browser.value("document.body.textContent").count(LONG) > 2
 
 

@@ -95,7 +95,8 @@ def test_the_texts_of_cells_come_back(format, arm, title, value, bold):
     table = read_back(nasty_page, format)
     assert table.title == {"latex": f"{title}."}.get(format, title)
     assert table.header == ["a", title]
-    assert table.rows == [[(arm, False), (f"{value}‡", bold)]]
+    expected = [[(arm, False), (f"{value}‡", bold)]]
+    assert table.rows == expected
 
 
 def test_numbers_have_decimals_and_what_is_missing_is_a_dash_or_nothing():
@@ -269,13 +270,14 @@ def test_a_terminal_shows_the_columns_that_fit(page_of_scores):
 
 
 def test_a_terminal_leaves_out_the_last_columns_and_says_where_they_are(page_of_scores):
-    assert printed(page_of_scores, 24)[2:] == [
+    expected = [
         "arm    Avg.   CoLA",
         "add  100.00 100.00",
         "none  99.50  99.50",
         "More columns (1):",
         "page.md",
     ]
+    assert printed(page_of_scores, 24)[2:] == expected
 
 
 def test_a_terminal_breaks_long_texts_into_lines():

@@ -242,11 +242,12 @@ def test_spreads_of_an_average_are_those_of_its_columns_by_hand(bench):
     spreads = {row[0].text: row[2].text for row in table.rows}
     of_rte = (10**2 / 2 + 0) / 2
     of_sst2 = (2.5**2 / 2 + 10**2 / 2) / 2
-    assert spreads == {
+    expected = {
         "Avg. of 2": f"{math.sqrt((of_rte + of_sst2) / 4):.2f}",
         "RTE": f"{math.sqrt(of_rte):.2f}",
         "SST-2": f"{math.sqrt(of_sst2):.2f}",
     }
+    assert spreads == expected
 
 
 def test_costs_are_means_over_runs_of_a_task_and_a_rate_and_leave_searches_out(bench):

@@ -168,7 +168,8 @@ def test_rows_of_a_forest_have_the_lowest_loss_on_top_behind_the_planned_ones(be
     assert [arm for arm, _ in rows.index] == ["d", "b", "c", "e"]
     assert rows["planned"].tolist() == [True, False, False, False]
     seeds = rows["seeds"]["b", "add"]
-    assert seeds.tolist() == pytest.approx([-0.99, -0.98])
+    expected = [-0.99, -0.98]
+    assert seeds.tolist() == pytest.approx(expected)
 
 
 def test_rows_of_a_forest_have_the_highest_score_on_top(bench):

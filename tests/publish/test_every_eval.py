@@ -47,7 +47,8 @@ def test_a_score_is_the_mean_with_its_standard_error(bench, write):
     uncertainty = score["uncertainty"]
     deviation = np.std(values, ddof=1)
     assert score["score"] == pytest.approx(np.mean(values))
-    assert uncertainty["standard_error"]["value"] == pytest.approx(deviation / math.sqrt(3))
+    expected = deviation / math.sqrt(3)
+    assert uncertainty["standard_error"]["value"] == pytest.approx(expected)
     assert uncertainty["standard_deviation"] == pytest.approx(deviation)
     assert uncertainty["num_samples"] == 3
     runs = [f"add-rte-lr2e-05-s{seed}" for seed in (1, 2, 3)]

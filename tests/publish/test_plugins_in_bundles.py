@@ -72,10 +72,11 @@ def test_a_bundle_has_the_text_of_the_plugin_by_its_digest(folder, tmp_path, mar
 def test_a_changed_text_is_a_fault_and_a_missing_one_is_unknown(folder):
     (path,) = folder.glob("plugins/*/my_variant.py")
     path.write_text("x = 1\n")
-    assert faults(folder) == [
+    expected = [
         f"{path.relative_to(folder)}: it has another SHA-256 than its folder; delete it and run "
         "the experiment again"
     ]
+    assert faults(folder) == expected
     path.unlink()
     assert faults(folder) == []
     assert plugins_check(folder).result == "0 have the digests of their folders, 1 unknown"

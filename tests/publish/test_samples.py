@@ -97,11 +97,12 @@ def test_every_line_belongs_to_the_log(written):
 
 def test_there_is_a_line_for_each_run_and_example(written):
     counts = Counter(line["evaluation_name"] for line in written["add"].lines)
-    assert counts == {
+    expected = {
         "glue.rte.validation": 3 * ROWS,
         "glue.mnli.validation_matched": 3 * ROWS,
         "glue.mnli.validation_mismatched": 3 * ROWS,
     }
+    assert counts == expected
 
 
 def test_the_mean_of_the_lines_is_the_score_of_the_log(written):

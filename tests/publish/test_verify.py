@@ -304,12 +304,13 @@ def test_jobs_that_are_gone_are_faults_if_finished_runs_started_from_them(finish
     for place in (f"cells/{no_start}", f"cells/{mnli}", f"pretrainings/{pretraining}"):
         (finished / place).rename(finished / place.partition("/")[2])
     fault = "no record, but finished runs started from it"
-    assert failed_checks(finished) == {
+    expected = {
         "records": (
             f"pretrainings/{pretraining}: {fault}: 3; run the experiment again",
             f"cells/{mnli}: {fault}: 1; run the experiment again",
         )
     }
+    assert failed_checks(finished) == expected
     weights = result_of(finished, "weights")
     assert weights == "1 started from the weights that are named, 3 unknown"
 

@@ -149,7 +149,8 @@ def test_a_failure_lasts_until_its_job_has_ended_well(store):
     for name in (CELL.id, PRETRAINING.id, "not-of-the-plan"):
         store.write_failure(Failure(id=name, error="gone wrong", lost=True))
     failures = store.failures(plan, store.recorded())
-    assert [failure.id for failure in failures] == [PRETRAINING.id, CELL.id]
+    expected = [PRETRAINING.id, CELL.id]
+    assert [failure.id for failure in failures] == expected
     finish(store)
     finish_pretraining(store)
     assert store.failures(plan, store.recorded()) == []
@@ -289,5 +290,6 @@ def test_a_result_that_a_killed_run_has_put_aside_is_named_until_the_next_run_pu
         "put it; run again, which puts it back"
     )
     with store.lock():
-        assert store.finished(plan).records == {CELL.id: record}
+        expected = {CELL.id: record}
+        assert store.finished(plan).records == expected
         assert store.finished(plan).problems == {}

@@ -255,4 +255,5 @@ def test_the_model_of_a_cell_that_is_a_link_to_another_disk_is_dropped(
     monkeypatch.setattr(Path, "rename", rename_within_a_disk)
     store.models.drop(CELL.id)
     assert store.models.find(record) is None
-    assert [*disk.iterdir()] == [disk / CELL.id]
+    expected = [disk / CELL.id]
+    assert [*disk.iterdir()] == expected

@@ -212,7 +212,8 @@ def test_the_commit_is_not_that_of_a_project_in_which_the_package_is_only_instal
     git("commit", "--quiet", "--allow-empty", "--message", "their own")
     assert environment.versions.__wrapped__().git_commit is None
     git("add", ".venv/glue_bench/__init__.py")  # as in a checkout of it
-    assert environment.versions.__wrapped__().git_commit == git("rev-parse", "HEAD") + "+changes"
+    expected = git("rev-parse", "HEAD") + "+changes"
+    assert environment.versions.__wrapped__().git_commit == expected
 
 
 PROCESSOR = (

@@ -101,7 +101,8 @@ def test_runs_of_independent_coins_share_all_their_variance_over_seeds():
     shared = shared_variance(values, owners, blocked=False)
     of_a_run = 100**2 * 0.21 / 2000
     assert shared[0, 0] == pytest.approx(of_a_run / 20, rel=0.1)
-    assert shared[0, 1] == pytest.approx(2 * of_a_run / 20, rel=0.1)
+    expected = 2 * of_a_run / 20
+    assert shared[0, 1] == pytest.approx(expected, rel=0.1)
 
 
 def test_an_effect_that_the_arms_of_a_block_have_in_common_is_in_no_difference():

@@ -26,7 +26,8 @@ def test_cells_are_numbered_by_arm_and_pretraining_seed():
 
 
 def test_means_by_block_are_those_of_each_blocks_runs():
-    assert unequal_runs().by_block().tolist() == [[3.0, 5.0], [4.0, 5.0]]
+    expected = [[3.0, 5.0], [4.0, 5.0]]
+    assert unequal_runs().by_block().tolist() == expected
 
 
 def test_unequal_fine_tuning_seeds_divide_a_variance_by_their_harmonic_mean():

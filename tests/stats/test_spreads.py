@@ -79,7 +79,8 @@ def test_blocks_of_two_arms_are_the_paired_t_test():
     variance, freedom = combine_variances([spread], [0, 1], 0.0, 0.0)
     differences = means[0] - means[1]
     assert freedom == pytest.approx(4)
-    assert variance == pytest.approx(np.var(differences, ddof=1) / 5)
+    expected = np.var(differences, ddof=1) / 5
+    assert variance == pytest.approx(expected)
 
 
 def test_few_documents_have_all_the_freedom_if_seeds_do_not_vary():

@@ -30,7 +30,8 @@ def test_a_pretraining_runs_again_where_its_search_now_chooses_another_rate(stor
     store.write(pretrained_of(AT_HIGH_RATE))
     assert jobs_left(store) == [CELL.id]
     store_search(store, 2.0, 3.0)
-    assert jobs_left(store) == [PRETRAINING.id, CELL.id]
+    expected = [PRETRAINING.id, CELL.id]
+    assert jobs_left(store) == expected
     work = work_left(PLAN, [CELL], store)
     assert reasons(work, store)[PRETRAINING.id] == OTHER_RATE
 

@@ -67,7 +67,8 @@ def test_a_search_is_made_once_for_two_pretraining_seeds_and_of_all_rates_and_se
     ]
     searches = {(job.arm, job.seed): job.searches for job in jobs if not job.is_search}
     names = tuple(sorted(run.id for run in runs))
-    assert searches == {("add", 1): names, ("add", 2): names, ("none", 1): (), ("none", 2): ()}
+    expected = {("add", 1): names, ("add", 2): names, ("none", 1): (), ("none", 2): ()}
+    assert searches == expected
     assert [job.is_search for job in jobs] == [True] * 4 + [False] * 4
 
 
@@ -84,7 +85,8 @@ def test_expected_tokens_are_of_both_texts_at_most_the_tasks_own_length_over_its
     cola = sum(min(number / 4 + 3, 24) for number in characters("cola")) * 2
     rte = sum(min(number / 4 + 3, 8) for number in characters("rte")) * 3
     stsb = sum(min(number / 4 + 3, 24) for number in characters("stsb")) * 2
-    assert tokens == {"cola": round(cola), "rte": round(rte), "stsb": round(stsb)}
+    expected = {"cola": round(cola), "rte": round(rte), "stsb": round(stsb)}
+    assert tokens == expected
     assert min(number / 4 + 3 for number in characters("rte")) > 8
     assert min(number / 4 + 3 for number in characters("stsb")) < 24
 

@@ -291,11 +291,12 @@ def test_a_tracker_has_the_curve_of_each_job_that_ends_well(name, worker, tmp_pa
     )
     for words in ("stub", cell.id, *(settings if name != "tensorboard" else ())):
         assert words in str(module.mock_calls)
-    assert curve(name, module) == {
+    expected = {
         10: {"pretraining/train_loss": 1.0, "pretraining/tokens": 100},
         3: {"mnli/train_loss": 1 / 3, "mnli/validation/accuracy": 0.5},
         4: {"mnli/train_loss": 0.25, "mnli/validation/accuracy": 0.5},
     }
+    assert curve(name, module) == expected
 
 
 def test_a_tracker_that_is_not_installed_is_one_line(monkeypatch, tmp_path):

@@ -139,7 +139,8 @@ def test_a_job_that_two_wait_for_counts_with_the_longer_of_their_chains(tokens):
     followers = [stub.cell(1, task, mnli=mnli.id) for task in ("rte", "stsb")]
     sizes = {"mnli": 100, "rte": tokens[0], "stsb": tokens[1], "qqp": 150, "qnli": 195}
     plan = stub.plan(mnli, long, longer, *followers).model_copy(update={"tokens": sizes})
-    assert longest_first(plan.jobs, plan)[:3] == [longer, mnli, long]
+    expected = [longer, mnli, long]
+    assert longest_first(plan.jobs, plan)[:3] == expected
 
 
 def test_costs_are_of_each_arms_operations_and_of_all_steps_of_a_pretraining():
@@ -179,7 +180,8 @@ def estimate() -> TimeEstimate:
 
 def test_a_task_takes_what_its_own_runs_took_and_an_unknown_one_what_all_took(estimate):
     seconds = {task: estimate.seconds(name) for task, name in TO_COME.items()}
-    assert seconds == pytest.approx({"rte": 2.0, "mnli": 50.0, "cola": 200 * 104 / 2200})
+    expected = {"rte": 2.0, "mnli": 50.0, "cola": 200 * 104 / 2200}
+    assert seconds == pytest.approx(expected)
 
 
 def test_the_time_left_is_that_of_the_longest_of_two_jobs_under_way(estimate):
@@ -187,9 +189,8 @@ def test_the_time_left_is_that_of_the_longest_of_two_jobs_under_way(estimate):
     assert estimate.seconds_left([], {rte: 1.0, mnli: 10.0}, 2) == pytest.approx(40.0)
     assert estimate.seconds_left([], {mnli: 10.0, rte: 1.0}, 2) == pytest.approx(40.0)
     waiting = 200 * 104 / 2200
-    assert estimate.seconds_left([cola], {rte: 1.5, mnli: 49.0}, 2) == pytest.approx(
-        (waiting + 0.5 + 1.0) / 2
-    )
+    expected = (waiting + 0.5 + 1.0) / 2
+    assert estimate.seconds_left([cola], {rte: 1.5, mnli: 49.0}, 2) == pytest.approx(expected)
 
 
 def test_a_job_that_takes_longer_than_expected_takes_no_time_from_the_others(estimate):
@@ -251,7 +252,8 @@ def test_two_processes_of_one_machine_are_named_and_one_alone_is_not(store):
     parent = f"{host}:{os.getppid()}"
     store.progress.write(Progress(id=second.id, worker=parent, began=now, updated=now))
     running = sorted(watch.look().running)
-    assert running == [f"{first.label} ({worker})", f"{second.label} ({parent})"]
+    expected = [f"{first.label} ({worker})", f"{second.label} ({parent})"]
+    assert running == expected
 
 
 def test_a_later_look_learns_only_from_what_is_new(two_arms):

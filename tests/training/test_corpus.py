@@ -75,7 +75,8 @@ def test_files_come_sorted_from_folders_and_in_their_order_by_name(write):
         "e.TXT": "Five.",
     }
     folder = write(texts | {"f.md": "no", "txt": "no"})
-    assert documents(opened(folder)) == [["One."], ["Two."], ["Three."], ["Four."], ["Five."]]
+    expected = [["One."], ["Two."], ["Three."], ["Four."], ["Five."]]
+    assert documents(opened(folder)) == expected
     write({"b.md": "B.", "empty.md": "\n \n", "a.txt": "A. And more."})
     corpus = opened(folder / "b.md", folder / "empty.md", folder / "a.txt")
     assert documents(corpus) == documents(corpus) == [["B."], ["A.", "And more."]]
@@ -111,7 +112,8 @@ def test_a_file_counts_once_however_often_it_is_named(spelling, write):
 
 
 def test_files_of_equal_content_are_two_files(write):
-    assert documents(opened(write({"a.txt": "One.", "b.txt": "One."}))) == [["One."], ["One."]]
+    expected = [["One."], ["One."]]
+    assert documents(opened(write({"a.txt": "One.", "b.txt": "One."}))) == expected
 
 
 def test_a_byte_order_mark_and_the_kind_of_line_ends_are_no_part_of_the_text(write):
@@ -121,10 +123,8 @@ def test_a_byte_order_mark_and_the_kind_of_line_ends_are_no_part_of_the_text(wri
         "c.txt": lines.replace("\n", "\r\n"),
         "d.txt": f"\ufeff{lines}".replace("\n", "\r"),
     }
-    assert (
-        documents(opened(write({"a.txt": lines, **texts})))
-        == [["One.", "Two that is wrapped."]] * 4
-    )
+    expected = [["One.", "Two that is wrapped."]] * 4
+    assert documents(opened(write({"a.txt": lines, **texts}))) == expected
 
 
 def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):

@@ -42,7 +42,8 @@ def test_a_cpu_computes_in_bf16_where_it_has_instructions_for_it_unless_told_oth
 ):
     capable(*names)
     compute = choose_compute()
-    assert (compute.name, compute.precision) == ("cpu", precision)
+    assert compute.name == "cpu"
+    assert compute.precision == precision
     assert choose_compute(precision="bf16").bf16 is True
     monkeypatch.setenv("GLUE_BENCH_PRECISION", "float32")
     assert choose_compute().precision == "float32"
@@ -57,7 +58,8 @@ def test_a_gpu_is_taken_where_there_is_one_and_never_attends_by_cudnn(monkeypatc
     before = torch.backends.cuda.cudnn_sdp_enabled()
     try:
         compute = choose_compute()
-        assert (compute.device.type, compute.bf16) == ("cuda", has_bf16)
+        assert compute.device.type == "cuda"
+        assert compute.bf16 == has_bf16
         assert not compute.graph  # because it was not measured on this one
         assert not torch.backends.cuda.cudnn_sdp_enabled()
     finally:

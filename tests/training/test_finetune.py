@@ -127,7 +127,8 @@ def test_the_record_of_a_cell_has_its_costs_and_its_environment(finished):
     record = finished.outcome.record
     model = finished.bench.classifier("untied", finished.task)
     assert record.parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert record.training_tokens == 2 * int(finished.tokens["train"].lengths.sum())
+    expected = 2 * int(finished.tokens["train"].lengths.sum())
+    assert record.training_tokens == expected
     assert 0 < record.training_seconds <= record.seconds
     assert record.environment.device == "cpu"
     assert record.environment.precision == "float32"

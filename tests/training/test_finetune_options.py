@@ -95,7 +95,8 @@ def test_scores_are_those_of_the_rounded_predictions(run):
 def test_a_slice_that_is_held_out_is_scored_after_each_epoch_and_is_no_result(run, task):
     outcome, _ = run(task, finetuning={"held_out_share": 0.25, "epochs": 2})
     splits = set(TASKS[task].validation_splits)
-    assert [set(epoch.scores) for epoch in outcome.record.history] == [splits | {"held_out"}] * 2
+    expected = [splits | {"held_out"}] * 2
+    assert [set(epoch.scores) for epoch in outcome.record.history] == expected
     assert set(outcome.record.scores) == splits
 
 

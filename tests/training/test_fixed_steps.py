@@ -80,12 +80,13 @@ def test_no_batch_changes_the_shapes():
     for name in ("full", "padded", "shorter"):
         tensors = BATCHES[name].fixed(LENGTH, PLACES)
         shapes.append({key: tuple(tensor.shape) for key, tensor in tensors.items()})
-    assert shapes[0] == {
+    expected = {
         "ids": (3, LENGTH),
         "mask": (3, LENGTH),
         "places": (PLACES,),
         "targets": (PLACES,),
     }
+    assert shapes[0] == expected
     assert shapes[1] == shapes[2] == shapes[0]
 
 
@@ -97,7 +98,8 @@ def test_a_pretraining_of_fixed_shapes_is_the_same_but_for_rounding(tmp_path, va
         tiny = Tiny.of(tmp_path / str(graph), variant, scratch=STILL)
         results.append(tiny.finish(replace(compute, graph=graph)).record)
     plain, fixed = results
-    assert (fixed.stream, fixed.tokens) == (plain.stream, plain.tokens)
+    assert fixed.stream == plain.stream
+    assert fixed.tokens == plain.tokens
     tolerance = 2e-3 if compute.bf16 else 1e-5
     for point, expected in zip(fixed.losses, plain.losses, strict=True):
         assert point.train_loss == pytest.approx(expected.train_loss, rel=tolerance)

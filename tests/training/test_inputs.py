@@ -188,7 +188,8 @@ def test_an_encoder_with_one_segment_or_none_gets_no_other_beside_arms_that_have
     of_two, of_one, _ = (inputs.tokens(cell).splits["train"] for cell in plan_of(inputs).cells)
     assert (of_one.ids == of_two.ids).all()
     assert of_two.segments.max() == 1
-    assert of_one.segments.tolist() == [0] * len(of_one.ids)
+    expected = [0] * len(of_one.ids)
+    assert of_one.segments.tolist() == expected
 
 
 def row_counts(inputs: Inputs) -> dict[str, int]:

@@ -194,7 +194,8 @@ def test_whatever_changes_the_sequences_is_packed_anew(tmp_path, monkeypatch):
         assert len(list((tmp_path / "corpora").iterdir())) == number
     monkeypatch.setattr("glue_bench.training.packing.LAYOUT_VERSION", 0)
     packed(**usual)
-    assert len(list((tmp_path / "corpora").iterdir())) == len(changes) + 1
+    expected = len(changes) + 1
+    assert len(list((tmp_path / "corpora").iterdir())) == expected
 
 
 NO_PAIRS = (
@@ -267,7 +268,8 @@ def test_each_sequence_has_its_share_of_targets_that_stood_where_they_are_asked_
     for place, row in enumerate(rows):
         tokens = token_lists[row]
         padding = max(ROWS) - len(tokens)
-        assert unmasked(batch)[place].tolist() == tokens + [0] * padding
+        expected = tokens + [0] * padding
+        assert unmasked(batch)[place].tolist() == expected
         assert batch.mask[place].tolist() == [True] * len(tokens) + [False] * padding
     assert batch.tokens == sum(ROWS)
     assert batch.places.tolist() == sorted(set(batch.places.tolist()))

@@ -146,7 +146,8 @@ def test_dropout_of_pretraining_is_not_that_of_the_checkpoint(tmp_path, rate):
     expected = Tiny.of(tmp_path / "of all", scratch=scratch, steps=3).finish().record
     assert tiny.finish().record.train_loss == expected.train_loss
     kept = AutoModelForMaskedLM.from_pretrained(tiny.checkpoint(3)).config
-    assert (kept.hidden_dropout_prob, kept.origin) == (0.1, "pretrained")
+    assert kept.hidden_dropout_prob == 0.1
+    assert kept.origin == "pretrained"
     assert not [name for name in tiny.weights(3) if "pooler" in name]
     tokenizer = AutoTokenizer.from_pretrained(tiny.checkpoint(3))
     assert tokenizer_digest(tokenizer) == tokenizer_digest(tiny.arm.tokenizer)
@@ -190,7 +191,8 @@ def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_as
     curve = Tiny.of(tmp_path / "short", steps=19, validations=10).finish().record.losses
     assert [point.step for point in full_curve] == list(range(1, 20))
     validated = [point.step for point in curve if point.validation_loss is not None]
-    assert validated == [2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
+    expected = [2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
+    assert validated == expected
     steps = [point.step for point in curve]
     assert sorted(set(steps) - set(validated)) == [3, 9, 11, 17]
     losses = [point.train_loss for point in full_curve]
@@ -250,7 +252,8 @@ def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
         **usual, schedule="trapezoid", warmup_ratio=0.25, decay_share=0.2
     )
     factors = [rate_factor(trapezoid, step) for step in range(10)]
-    assert factors == pytest.approx([0, 1 / 3, 2 / 3, 1, 1, 1, 1, 1, 1, 0.5])
+    expected = [0, 1 / 3, 2 / 3, 1, 1, 1, 1, 1, 1, 0.5]
+    assert factors == pytest.approx(expected)
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +286,8 @@ def test_the_record_counts_tokens(finished):
 
 def test_the_record_has_its_costs_and_its_environment(finished):
     _, record = finished
-    assert record.tokens_per_second == pytest.approx(record.tokens / record.seconds, rel=0.01)
+    expected = record.tokens / record.seconds
+    assert record.tokens_per_second == pytest.approx(expected, rel=0.01)
     assert record.peak_memory_bytes is None or record.peak_memory_bytes > 1e7
     assert record.seconds >= record.losses[-1].seconds > 0
     assert record.environment.device == "cpu"

@@ -99,7 +99,8 @@ def test_no_two_checkpoints_are_alike(pretrained):
     jobs, _ = settle_jobs(pretrained)
     kept = product(jobs, STEPS)
     digests = [pretrained.store.pretraining(job.id).weights[step] for job, step in kept]
-    assert len(set(digests)) == 2 * len(SEEDS) * len(STEPS)
+    expected = 2 * len(SEEDS) * len(STEPS)
+    assert len(set(digests)) == expected
 
 
 def test_tokens_of_cells_are_shared_and_their_places_are_not_the_store(pretrained):

@@ -305,4 +305,5 @@ def test_words_are_those_of_the_vocabularys_marks_between_separators(kind):
     for spans in WordRule.of(tokenizer).stretches(ids):
         words = ["".join(sequence[first:stop]) for first, stop in spans]
         texts.append([word.strip("Ġ▁").replace("##", "") for word in words])
-    assert texts == [["the", "cats", "'", "[UNK]"], ["s", "a1", "."], ["b"]]
+    expected = [["the", "cats", "'", "[UNK]"], ["s", "a1", "."], ["b"]]
+    assert texts == expected

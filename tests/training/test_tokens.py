@@ -152,7 +152,8 @@ def test_an_epoch_holds_every_row_once(lengths, batch_size, seed):
     batches = bucketed_rows(np.array(lengths), batch_size, np.random.default_rng(seed))
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
     sizes = sorted(len(batch) for batch in batches)
-    assert sizes[1:] == [batch_size] * (len(sizes) - 1)
+    expected = [batch_size] * (len(sizes) - 1)
+    assert sizes[1:] == expected
     assert len(batches) == -(-len(lengths) // batch_size)
 
 
