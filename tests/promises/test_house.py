@@ -46,7 +46,8 @@ measured.
 AIMS_OF_TESTS = AIMS | {density.STATEMENT: 13, density.VAGUE_NAMES: 2}
 CEILINGS: dict[str, dict[str, float]] = {
     "tests": {
-        density.COMPREHENSIONS: 26,
+        density.COMPREHENSIONS: 27,
+        density.LONG_LINES: 3,
     },
     "glue_bench/analysis": {
         density.STATEMENT: 13,
