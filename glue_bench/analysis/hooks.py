@@ -135,6 +135,8 @@ def watching(model: EncoderModel, look: Callable[[int, BlockTerms], None]) -> It
         is_rotated = not (torch.equal(rotated_queries, queries) and torch.equal(rotated_keys, keys))
         turns = is_rotated and bool(rotated_queries.any())
         entangled = turns or changes.infused is not None
+        if changes.scores and changes.scores(0 * queries, 0 * keys).any():
+            entangled = True  # no product of queries and keys, that would be 0
         terms: Terms = {"word_word": rotated_queries @ rotated_keys.mT * attention.scale}
         bias = changes.bias
         if changes.scores:

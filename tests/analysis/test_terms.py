@@ -78,7 +78,7 @@ def test_the_terms_of_positions_at_the_input_add_up(variant, options, norm_first
 
 
 WITHOUT_POSITION = ({"terms": ["word-word"]}, {"fraction": 0.0}, {"position_size": 0})
-ENTER_QUERIES_AND_KEYS = ("rotary", "position-infused")
+ENTER_QUERIES_AND_KEYS = ("rotary", "polar", "position-infused")
 
 
 def reason_without_terms(variant: str, options: dict, block: int) -> str:

@@ -187,6 +187,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "diet-rel": [{"share": True}],
     "shaw": [{"max_distance": 3}],
     "rotary": [{"fraction": 0.0}, {"fraction": 0.5, "base": 100.0, "blocks": [2]}],
+    "polar": [{"base": 100.0}],
     "disentangled": [{"terms": ["content-position"]}, {"terms": ["position-content"]}],
 }
 ARMS = [(variant, options) for variant in VARIANTS for options in ({}, *OPTIONS.get(variant, []))]

@@ -212,6 +212,23 @@ def test_a_base_is_the_one_of_modernbert(layer, base):
     assert max_error([in_halves(part, SIZE) for part in actual], expected) < 1e-5
 
 
+@pytest.mark.parametrize("base", [10_000.0, 50.0])
+@torch.no_grad()
+def test_polar_scores_are_the_equation_of_pope(base):
+    variant = encoder("polar", base=base).variant
+    query, key = torch.randn(2, 2, HEADS, LENGTH, HEAD_SIZE)
+    given = variant(tokens(2, LENGTH), segments(tokens(2, LENGTH)))
+    scores = given.scores(1, query, key)
+    assert not given.rotate(1, query, key)[0].any()
+    rates = base ** (-torch.arange(HEAD_SIZE) / HEAD_SIZE)
+    for i, j, head in [(0, 0, 0), (2, 9, 1), (8, 3, 2)]:
+        delta = variant.deltas[1][head, 0].clamp(-2 * torch.pi, 0)
+        sizes = torch.nn.functional.softplus(torch.stack([query[1, head, i], key[1, head, j]]))
+        angles = (j - i) * rates + delta
+        expected = (sizes.prod(0) * angles.cos()).sum() / HEAD_SIZE**0.5
+        torch.testing.assert_close(scores[1, head, i, j], expected, atol=1e-4, rtol=1e-4)
+
+
 def test_a_block_that_is_not_chosen_does_not_rotate():
     query, key = torch.randn(2, 2, HEADS, LENGTH, SIZE)
     kept = turned_by({"blocks": [2]}, query, key)

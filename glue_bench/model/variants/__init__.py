@@ -19,7 +19,7 @@ from glue_bench.model.variants.relative import (
     RelativeKeyQuery,
     Shaw,
 )
-from glue_bench.model.variants.rotary import Rotary
+from glue_bench.model.variants.rotary import Polar, Rotary
 from glue_bench.model.variants.untied import (
     ConcatHeads,
     FourTerm,
@@ -50,6 +50,7 @@ VARIANTS: dict[str, type[Variant]] = {
     "relative-key-query": RelativeKeyQuery,
     "alibi": Alibi,
     "rotary": Rotary,
+    "polar": Polar,
     "disentangled": Disentangled,
 }
 OURS = frozenset(VARIANTS.values())

@@ -1,15 +1,17 @@
-"""Queries and keys turned by their positions.
+"""Queries and keys turned by their positions: RoPE and PoPE.
 
 Shapes: b batch, l length, h heads, k head size.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from pydantic import Field, PositiveFloat
-from torch import Tensor
+from torch import Tensor, nn
 
 from glue_bench.model.variants.additive import angles, check_pairs
 from glue_bench.model.variants.base import (
@@ -89,3 +91,47 @@ class Rotary(Variant):
             return rotated(query), rotated(key)
 
         return EncoderInput(hidden, rotate=rotate)
+
+
+class Polar(Variant):
+    """PoPE, polar coordinate position embedding (Gopalakrishnan et al. 2025):
+
+        a_ij = sum over c of softplus(q_ic) softplus(k_jc) cos((j - i) theta_c + delta_c) / sqrt(k)
+
+    with theta_c = base^(-c/k) for each of the k dimensions c of a head. In RoPE the angle of a pair
+    of queries and keys depends on what they are as well as where; here magnitudes are of the words
+    alone and angles of the positions alone. The delta_c are learned, start at 0 and are held within
+    -2 pi and 0. Each block and head has its own. The paper's models are decoders.
+    """
+
+    summary = "magnitudes of words and angles of positions make the scores (PoPE)"
+    source = "Gopalakrishnan et al. 2025"
+    position_tables: Mapping[str, int] | None = {}
+
+    def __init__(self, dims: Dimensions, *, base: PositiveFloat = 10_000.0) -> None:
+        super().__init__(dims)
+        self.base = base
+        shape = (dims.num_heads, 1, dims.head_size)
+        self.deltas = nn.ParameterList(torch.zeros(shape) for _ in range(dims.num_blocks))
+
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
+        hidden = self.words_and_segments(token_ids, segment_ids)
+        # An angle for each dimension, where `angles` gives one for each pair.
+        sine, cosine = angles(token_ids.shape[1], 2 * self.dims.head_size, hidden, self.base)
+
+        def polar_scores(block: int, query: Tensor, key: Tensor) -> Tensor:
+            delta = self.deltas[block].clamp(-2 * math.pi, 0)
+            key_cosine = cosine * delta.cos() - sine * delta.sin()
+            key_sine = sine * delta.cos() + cosine * delta.sin()
+            of_query = F.softplus(query) * self.score_scale
+            of_key = F.softplus(key)
+            queries = torch.cat([of_query * cosine, of_query * sine], dim=-1)
+            keys = torch.cat([of_key * key_cosine, of_key * key_sine], dim=-1)
+            return queries @ keys.mT
+
+        def without_product(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+            return query * 0, key
+
+        return EncoderInput(hidden, rotate=without_product, scores=polar_scores)
