@@ -42,7 +42,10 @@ def columns_of_frame(
         key = f"column {place}"  # tasks may have any name, also "average"
         title = str(metric_name)
         names[key] = (str(task), title)
-        column, left_out = _column(key, rows, systems, title, title in lower, is_common)
+        is_lowest_best = title in lower
+        column, left_out = _column(
+            key, rows, systems, title, is_lowest_best=is_lowest_best, is_common=is_common
+        )
         dropped += left_out
         columns.append(column)
     averaged = _have_average(columns, names)
@@ -96,6 +99,7 @@ def _column(
     rows: pd.DataFrame,
     systems: tuple[str, ...],
     metric: str,
+    *,
     is_lowest_best: bool,
     is_common: bool,
 ) -> tuple[ColumnRuns, int]:
@@ -103,7 +107,7 @@ def _column(
     runs = rows[RUN].drop_duplicates().reset_index(drop=True)
     scores = _runs_without_values(runs, systems)
     if "score" in rows:
-        measure = _plain_measure(key, metric, is_lowest_best)
+        measure = _plain_measure(key, metric, is_lowest_best=is_lowest_best)
         return _column_of_scores(key, rows, systems, scores, measure), 0
     run_of_row = _positions(rows[RUN], runs)
     examples, ids = pd.factorize(rows["id"])
@@ -111,9 +115,15 @@ def _column(
     present[run_of_row, examples] = True
     kept = np.asarray(present.all(axis=0))
     if not kept.all():
-        _refuse_missing(rows, runs, present, ids, is_common)
+        _refuse_missing(rows, runs, present, ids, is_common=is_common)
     measure, predictions, labels = _example_values(
-        key, rows, metric, is_lowest_best, (run_of_row, examples), present.shape, ids
+        key,
+        rows,
+        metric,
+        (run_of_row, examples),
+        present.shape,
+        ids,
+        is_lowest_best=is_lowest_best,
     )
     predictions = predictions[:, kept]
     labels = labels[kept]
@@ -174,7 +184,12 @@ def _positions(rows: pd.DataFrame, runs: pd.DataFrame) -> np.ndarray:
 
 
 def _refuse_missing(
-    rows: pd.DataFrame, runs: pd.DataFrame, present: np.ndarray, ids: pd.Index, is_common: bool
+    rows: pd.DataFrame,
+    runs: pd.DataFrame,
+    present: np.ndarray,
+    ids: pd.Index,
+    *,
+    is_common: bool,
 ) -> None:
     """Raise UserError for examples that a run lacks.
 
@@ -197,10 +212,11 @@ def _example_values(
     key: str,
     rows: pd.DataFrame,
     metric: str,
-    is_lowest_best: bool,
     places: tuple[np.ndarray, np.ndarray],
     shape: tuple[int, int],
     ids: pd.Index,
+    *,
+    is_lowest_best: bool,
 ) -> tuple[Measure, np.ndarray, np.ndarray]:
     """Return the measure of a column, its predictions (runs, examples) and labels (examples,)."""
     predictions = np.zeros(shape)
@@ -210,7 +226,8 @@ def _example_values(
         labels = np.ones(shape[1])
         if not is_lowest_best and np.isin(outcomes, (0.0, 1.0)).all():
             return Measure(key, key, "accuracy"), predictions, labels
-        return _plain_measure(key, metric, is_lowest_best), predictions, labels
+        measure = _plain_measure(key, metric, is_lowest_best=is_lowest_best)
+        return measure, predictions, labels
     predicted, gold = _pair_values(rows, metric)
     predictions[places] = predicted
     labels = np.zeros(shape[1])
@@ -244,7 +261,7 @@ def _pair_values(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarra
     return pair[0], pair[1]
 
 
-def _plain_measure(key: str, metric: str, is_lowest_best: bool) -> Measure:
+def _plain_measure(key: str, metric: str, *, is_lowest_best: bool) -> Measure:
     """Return the measure of plain numbers, whose mean is the score.
 
     It is the ratio of their sum and their count.

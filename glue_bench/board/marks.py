@@ -75,7 +75,7 @@ def _unlike(runs: pd.DataFrame, keys: list[str], group: Group) -> set[str]:
     of_reference = runs.loc[reference_rows, [*keys, *MACHINE_COLUMNS]]
     of_group = runs[runs["arm"].isin(group.arms)]
     pairs = of_group.merge(of_reference, on=keys, suffixes=("", "_reference"))
-    differs = pd.Series(False, index=pairs.index)
+    differs = pd.Series(data=False, index=pairs.index)
     for column in MACHINE_COLUMNS:
         value = pairs[column]
         reference = pairs[f"{column}_reference"]

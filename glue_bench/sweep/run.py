@@ -144,11 +144,11 @@ def sweep(
             ):
                 tell(console, line)
         _check_starts(work, inputs)
-        summary = _summary(work, store, dry_run)
+        summary = _summary(work, store, dry_run=dry_run)
         return summary if dry_run else _run(work, inputs, executor, observers, summary)
 
 
-def _summary(work: WorkLeft, store: Store, dry_run: bool) -> Summary:
+def _summary(work: WorkLeft, store: Store, *, dry_run: bool) -> Summary:
     """Before anything has run."""
     selected = {cell.id for cell in work.cells}
     return Summary(

@@ -129,7 +129,7 @@ def choose_compute(device: str = AUTO, precision: str = AUTO, graph: str = AUTO)
     if kind == "cuda":
         # Newer GPUs would take cuDNN's attention first. It has no gradient for a bias that learns,
         # and with a mask its backward pass can give NaN at some lengths (pytorch/pytorch#196678).
-        torch.backends.cuda.enable_cudnn_sdp(False)
+        torch.backends.cuda.enable_cudnn_sdp(enabled=False)
     bf16 = precision == "bf16" or (precision == AUTO and is_faster_in_bf16(kind))
     compute = Compute(torch.device(kind), bf16, torch.get_num_threads())
     return replace(compute, graph=graph == AUTO and compute.name in MEASURED_GPUS)

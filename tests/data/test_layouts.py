@@ -196,7 +196,7 @@ MRPC = [
 DEV = (2, 3, 7)
 
 
-def mrpc(folder: Path, ready: bool) -> Path:
+def mrpc(folder: Path, *, ready: bool) -> Path:
     """MRPC as one file with the ids of its validation rows, or parted as by the download script."""
     place = folder / "MRPC"
     place.mkdir(parents=True)
@@ -217,7 +217,7 @@ def mrpc(folder: Path, ready: bool) -> Path:
 def test_mrpc_is_made_of_the_files_it_comes_in(tmp_path):
     digests = set()
     for ready in (False, True):
-        folder = mrpc(tmp_path / str(ready), ready)
+        folder = mrpc(tmp_path / str(ready), ready=ready)
         data = open_source(str(folder)).load("mrpc")
         sizes = {name: len(frame) for name, frame in data.splits.items()}
         assert sizes == {"train": 6, "validation": 3, "test": 2}

@@ -87,7 +87,7 @@ def pseudo_values(column: PlainColumn, predictions: np.ndarray, labels: np.ndarr
     return rows * column.metric(predictions, labels) - (rows - 1) * without
 
 
-def with_two_more(column: PlainColumn, predictions: np.ndarray, is_ahead: bool) -> np.ndarray:
+def with_two_more(column: PlainColumn, predictions: np.ndarray, *, is_ahead: bool) -> np.ndarray:
     """Return contributions with two examples more.
 
     On the first of them the run is as right, or as wrong, as it can be.
@@ -115,8 +115,8 @@ def of_examples(column: PlainColumn, arm: str, reference: str) -> float:
             side = int(run.arm == reference)
             key = (run.pretraining, run.seed)
             plain[side][key] = pseudo_values(column, run.predictions, column.labels)
-            ahead[side][key] = with_two_more(column, run.predictions, True)
-            behind[side][key] = with_two_more(column, run.predictions, False)
+            ahead[side][key] = with_two_more(column, run.predictions, is_ahead=True)
+            behind[side][key] = with_two_more(column, run.predictions, is_ahead=False)
     rows = len(column.labels)
     variance = float(np.var(mean_of_runs(plain[0]) - mean_of_runs(plain[1]), ddof=1)) / rows
     if column.metric is loss:

@@ -213,7 +213,7 @@ class Bench:
         self.record(self.expect(task, seed, **place), value, collapsed, source, partial)
 
     def record(
-        self, cell, value: Any = 0.5, collapsed=(), source="tsv", partial=False, **facts
+        self, cell, value: Any = 0.5, collapsed=(), source="tsv", *, partial=False, **facts
     ) -> None:
         """Note what a cell leaves.
 

@@ -85,7 +85,7 @@ def test_every_setting_of_the_family_is_among_them(family):
     }
 
 
-def cases(read: bool) -> list[Any]:
+def cases(*, read: bool) -> list[Any]:
     """(family, setting, value) of SETTINGS, and a padding of None, which RoBERTa does not take."""
     settings_of_cases = [
         (

@@ -230,11 +230,10 @@ def test_a_graft_computes_with_one_thread(tmp_path, monkeypatch):
 @pytest.fixture
 def unfilled_memory_is_nan() -> Iterator[None]:
     """Else memory that nobody has filled could hold anything, a right number too."""
-    torch.use_deterministic_algorithms(
-        True
-    )  # fills it: torch.utils.deterministic.fill_uninitialized_memory
+    # It is filled: torch.utils.deterministic.fill_uninitialized_memory.
+    torch.use_deterministic_algorithms(mode=True)
     yield
-    torch.use_deterministic_algorithms(False)
+    torch.use_deterministic_algorithms(mode=False)
 
 
 GRAFTED_ARMS = [arm for arm in ARMS if "position_start" not in arm[1]]

@@ -62,7 +62,7 @@ def loud(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
 
 
 def check_parity(
-    model: EncoderModel, reference: transformers.PreTrainedModel, padded: bool, permitted: float
+    model: EncoderModel, reference: transformers.PreTrainedModel, permitted: float, *, padded: bool
 ) -> None:
     ids = torch.randint(1, 90, (3, 11))
     mask = torch.ones(3, 11, dtype=torch.long)
@@ -85,7 +85,7 @@ def test_rotary_computes_what_roformer_computes(padded):
     weights, _ = FAMILIES["bert"].translate(reference.state_dict(), None)
     model = EncoderModel(encoder_config("rotary", **SIZES)).eval()
     model.load_state_dict(weights, strict=False)
-    check_parity(model, reference, padded, 1e-5)
+    check_parity(model, reference, 1e-5, padded=padded)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_disentangled_computes_what_deberta_computes(terms, padded):
     missing, unknown = model.load_state_dict(weights, strict=False)
     assert all(name.startswith("pooler") for name in missing)
     assert not unknown
-    check_parity(model, reference, padded, 1e-4)
+    check_parity(model, reference, 1e-4, padded=padded)
 
 
 LENGTH = 6

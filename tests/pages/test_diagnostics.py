@@ -55,7 +55,7 @@ def guesses(seed: int, right: float = 0.7) -> np.ndarray:
 
 
 def finish(
-    bench, seed=1, predicted=None, digest=None, value=0.5, source="tsv", partial=False, **place
+    bench, seed=1, predicted=None, digest=None, value=0.5, source="tsv", *, partial=False, **place
 ) -> None:
     """Finish a run of MNLI that predicted these classes for AX, if any."""
     cell = bench.expect("mnli", seed, **place)

@@ -398,5 +398,5 @@ def test_finished_cells_that_the_plan_leaves_out_are_said(sweep, tiny, half_fini
 )
 def test_a_worker_takes_its_cpus_and_its_share_of_a_gpu(monkeypatch, cores, gpus, needs, expected):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    compute = Compute(torch.device("cuda" if gpus else "cpu"), False, cores)
+    compute = Compute(torch.device("cuda" if gpus else "cpu"), bf16=False, threads=cores)
     assert room_here(Resources(**needs), compute) == expected

@@ -75,7 +75,7 @@ def test_a_device_or_a_precision_that_cannot_be_is_refused():
 
 
 def test_a_narrow_encoder_uses_one_thread_and_a_wide_one_all_of_them():
-    compute = Compute(CPU, False, 3)
+    compute = Compute(CPU, bf16=False, threads=3)
     before = torch.get_num_threads()
     threads = {width: compute.threads_for(width) for width in (64, 255, 256, 768)}
     expected = {64: 1, 255: 1, 256: 3, 768: 3}
@@ -87,7 +87,7 @@ def test_a_narrow_encoder_uses_one_thread_and_a_wide_one_all_of_them():
 
 
 def test_shapes_are_few_where_each_of_them_keeps_a_kernel():
-    compute = Compute(CPU, True, 1)
+    compute = Compute(CPU, bf16=True, threads=1)
     rounded = {size: compute.round_up_size(size) for size in range(1, 513)}
     assert sorted(set(rounded.values())) == [
         *range(4, 33, 4),
@@ -125,6 +125,6 @@ def test_an_unknown_way_to_launch_is_refused():
 
 
 def test_the_lengths_of_graphs_are_few():
-    compute = Compute(CPU, True, 1, graph=True)
+    compute = Compute(CPU, bf16=True, threads=1, graph=True)
     sizes = {compute.round_up_length(length) for length in range(1, 129)}
     assert sizes == {16, 32, 48, 64, 96, 128}

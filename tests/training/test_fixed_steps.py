@@ -179,13 +179,13 @@ def no_capture_failed(monkeypatch):
 def test_a_capture_that_fails_says_so_once_and_the_steps_go_on():
     expected, weights = taken_steps(FIXED)
     with pytest.warns(UserWarning, match="a step cannot be captured as a CUDA graph"):
-        losses, weights_after = taken_steps(Capturing(CPU.device, False, 1))
+        losses, weights_after = taken_steps(Capturing(CPU.device, bf16=False, threads=1))
     assert losses == expected
     for name, weight in weights.items():
         assert torch.equal(weights_after[name], weight), name
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        taken_steps(Capturing(CPU.device, False, 1))
+        taken_steps(Capturing(CPU.device, bf16=False, threads=1))
 
 
 def test_items_come_in_their_order():

@@ -24,7 +24,7 @@ class Diet(Variant):
 
     source = "Chen et al. 2021"
 
-    def __init__(self, dims: Dimensions, share: bool) -> None:
+    def __init__(self, dims: Dimensions, *, share: bool) -> None:
         super().__init__(dims)
         self.share = share
         self.num_biases = 1 if share else dims.num_blocks
@@ -54,7 +54,7 @@ class DietAbs(Diet):
     summary = "absolute positions as a low-rank bias P_Q P_K^T of each head (DIET-ABS)"
 
     def __init__(self, dims: Dimensions, *, rank: PositiveInt = 128, share: bool = True) -> None:
-        super().__init__(dims, share)
+        super().__init__(dims, share=share)
         table = partial(nn.Embedding, dims.max_positions, dims.num_heads * rank)
         self.queries = nn.ModuleList(table() for _ in range(self.num_biases))
         self.keys = nn.ModuleList(table() for _ in range(self.num_biases))
@@ -82,7 +82,7 @@ class DietRel(Diet):
     position_tables: Mapping[str, int] | None = {}
 
     def __init__(self, dims: Dimensions, *, share: bool = False) -> None:
-        super().__init__(dims, share)
+        super().__init__(dims, share=share)
         rows = 2 * dims.max_positions - 1
         self.distances = nn.ModuleList(
             nn.Embedding(rows, dims.num_heads) for _ in range(self.num_biases)
