@@ -56,7 +56,9 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     for _ in range(DRAWS):
         rotation = ortho_group.rvs(states.shape[-1], random_state=generator).astype(np.float32)
         rotated_cosines.append(float(np.abs(unit_places @ rotation @ unit_contexts.T).mean()))
-    cosine = float(np.abs(unit_places @ unit_contexts.T).mean())
+    products = unit_places @ unit_contexts.T
+    sizes = np.abs(products)
+    cosine = float(sizes.mean())
     rank = leading(spectrum(places).variances)
     n = len(states)
     return [

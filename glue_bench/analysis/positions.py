@@ -118,7 +118,9 @@ def absolute_error(table: Table) -> float:
     folds = KFold(FOLDS, shuffle=True, random_state=SEED)
     model = make_pipeline(StandardScaler(), RidgeCV(ALPHAS))
     predicted = cross_val_predict(model, table, positions, cv=folds)
-    return float(np.abs(predicted - positions).mean())
+    differences = predicted - positions
+    errors = np.abs(differences)
+    return float(errors.mean())
 
 
 def order_accuracy(table: Table) -> float:
@@ -168,7 +170,8 @@ def measure_position_scores(subject: Subject) -> Measured:
     draws = []
     for number in range(SCORE_ORDERS):
         generator = seeded(number)
-        order = generator.permutation(queries.shape[1])
+        tokens = queries.shape[1]
+        order = generator.permutation(tokens)
         rotation = ortho_group.rvs(queries.shape[2], random_state=generator)
         rotated_keys = keys @ rotation
         rotated_scores = queries @ rotated_keys.transpose(0, 2, 1)
@@ -262,7 +265,8 @@ def toeplitz(scores: Matrix) -> float:
 
 def locality(scores: Matrix) -> float:
     """Return Spearman's correlation of a score with nearness."""
-    distances = np.abs(_distances(len(scores)))
+    offsets = _distances(len(scores))
+    distances = np.abs(offsets)
     is_near = distances <= REACH
     correlation = spearmanr(scores[is_near], -distances[is_near])
     return float(correlation.statistic)
@@ -315,5 +319,6 @@ def attended(attention: Matrix) -> dict[str, float]:
     common = np.minimum(places, length - 1 - places)[:, None]
     sides = np.where(np.abs(distances) <= common, -np.sign(distances), 0)
     differences = (attention * sides).sum(-1)
-    measures["left_minus_right"] = float(differences.mean())
+    left_minus_right = float(differences.mean())
+    measures["left_minus_right"] = left_minus_right
     return measures

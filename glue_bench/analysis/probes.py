@@ -89,7 +89,8 @@ def measure_decoding(subject: Subject) -> Measured:
             rows.append(row(f"decoding.{source}.{name}", value, chance=bands[name]))
     accuracy = word_accuracy(table, PLAIN, FEWER_WORD_PAIRS, position_is_known=True)
     chance = band_of_guesses["word_accuracy"]
-    rows.append(row("decoding.word_accuracy_position_known", accuracy, chance=chance))
+    of_known = row("decoding.word_accuracy_position_known", accuracy, chance=chance)
+    rows.append(of_known)
     rows += collisions(table)
     return Measured(rows)
 
@@ -113,8 +114,9 @@ def predict_positions(table: InputSum, norm: Norm) -> dict[str, float]:
     """Return accuracy and mean absolute error of predicted positions, for other word types."""
     generator = seeded()
     n = len(table.positions)
-    types = generator.permutation(len(table.words))
-    train_types = int(TRAIN_SHARE * len(types))
+    vocabulary = len(table.words)
+    types = generator.permutation(vocabulary)
+    train_types = int(TRAIN_SHARE * vocabulary)
 
     def draw_pairs(chosen: Sample, count: int) -> tuple[States, Sample]:
         words = generator.choice(chosen, count)
@@ -136,7 +138,8 @@ def _ridge_scores(
     ridge = Ridge(alpha=1.0).fit((train_rows - mean) / scale, targets)
     scores = ridge.predict((test_rows - mean) / scale)
     predicted = scores.argmax(1)
-    errors = np.abs(predicted - test_positions)
+    differences = predicted - test_positions
+    errors = np.abs(differences)
     is_right = errors == 0
     return {"position_accuracy": float(is_right.mean()), "position_mae": float(errors.mean())}
 
@@ -156,11 +159,14 @@ def word_accuracy(
     generator = seeded(pairs, draw)
     words = generator.integers(len(table.words), size=pairs)
     positions = generator.integers(len(table.positions), size=pairs)
-    rows = norm(_sums(table, words, positions))
+    sums = _sums(table, words, positions)
+    rows = norm(sums)
     if position_is_known:
         rows = rows - table.positions[positions]
     predicted = nearest(rows, norm(table.words + table.mean))
-    return float((predicted.cpu().numpy() == words).mean())
+    predicted_words = predicted.cpu().numpy()
+    is_right = predicted_words == words
+    return float(is_right.mean())
 
 
 def nearest(

@@ -93,7 +93,9 @@ def measure_subspaces(subject: Subject) -> Measured:
     chance = _rotate(of_words, of_positions, unit_words, unit_positions)
     squared_cosines = np.square(of_words.directions.T @ of_positions.directions)
     ratio = overlap(of_words.variances, of_positions.variances, squared_cosines)
-    cosine = np.abs(unit_words @ unit_positions.T).mean()
+    products = unit_words @ unit_positions.T
+    sizes = np.abs(products)
+    cosine = sizes.mean()
     norm_ratio = np.square(positions).sum() / len(positions) / of_words.variances.sum()
     rows = [
         row("subspaces.overlap", ratio, chance=middle_band(chance.overlaps)),
@@ -132,12 +134,18 @@ def _rotate(
         rotation = ortho_group.rvs(width, random_state=generator)
         squares = np.square(rotation)
         chance.overlaps.append(overlap(words.variances, positions.variances, squares))
-        chance.curves.append(curve(positions.variances, squares))
-        rotated_words = unit_words @ rotation.astype(np.float32)
-        chance.cosines.append(np.abs(rotated_words @ unit_positions.T).mean())
+        rotated_curve = curve(positions.variances, squares)
+        chance.curves.append(rotated_curve)
+        single_precision = rotation.astype(np.float32)
+        rotated_words = unit_words @ single_precision
+        products = rotated_words @ unit_positions.T
+        sizes = np.abs(products)
+        cosine = sizes.mean()
+        chance.cosines.append(cosine)
         if draw < DRAWS:
             corner = rotation[:word_dimensions, :position_dimensions]
-            chance.median_angles.append(_median_angle(corner))
+            median_angle = _median_angle(corner)
+            chance.median_angles.append(median_angle)
     return chance
 
 
@@ -161,15 +169,18 @@ def curve(positions: Values, squared_cosines: Squared) -> Values:
 def _median_angle(products: Float[np.ndarray, "m k"]) -> float:
     """Return the median principal angle, in degrees, from the products of two orthonormal bases."""
     cosines = np.linalg.svd(products, compute_uv=False)
-    angles = np.arccos(cosines.clip(max=1))
-    return float(np.degrees(np.median(angles)))
+    clipped = cosines.clip(max=1)
+    angles = np.arccos(clipped)
+    median = np.median(angles)
+    return float(np.degrees(median))
 
 
 def _angle_rows(
     words: Float[np.ndarray, "d m"], positions: Float[np.ndarray, "d k"], chance: Interval
 ) -> list[Row]:
     """Measure the principal angles of two subspaces; `chance` is the band of their median."""
-    angles = np.degrees(subspace_angles(words, positions))
+    radians = subspace_angles(words, positions)
+    angles = np.degrees(radians)
     return [
         row("subspaces.angles.smallest", angles.min()),
         row("subspaces.angles.median", np.median(angles), chance=chance),
@@ -192,7 +203,8 @@ def measure_tables(subject: Subject) -> Measured:
         generator = seeded(*table.shape)
         draws = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator)
         by_chance = [_participation_ratio(draw) for draw in draws.reshape(DRAWS, small, small)]
-        ratio = _participation_ratio(table.T @ table)
+        covariance = table.T @ table
+        ratio = _participation_ratio(covariance)
         measure = f"tables.participation_ratio.{name}"
         rows.append(row(measure, ratio, chance=prediction_band(by_chance)))
     return Measured(rows)
@@ -233,7 +245,9 @@ def measure_correlation(subject: Subject) -> Measured:
     generator = seeded(len(words))
     rho = float(words @ positions)
     by_chance = np.array([generator.permutation(words) @ positions for _ in range(PERMUTATIONS)])
-    as_far = (np.abs(by_chance) >= abs(rho)).sum()
+    sizes = np.abs(by_chance)
+    is_as_far = sizes >= abs(rho)
+    as_far = is_as_far.sum()
     p = float((1 + as_far) / (1 + PERMUTATIONS))
     rows = [
         row("dimensions.spearman", rho, chance=middle_band(by_chance)),

@@ -145,9 +145,11 @@ def measure_score_terms(subject: Subject) -> Measured:
         except LeftOut as reason:  # positions may enter some blocks only
             reasons.append(reason)
             return
-        errors.append(sum_error(terms, scores.logits))
+        error = sum_error(terms, scores.logits)
+        errors.append(error)
         batches = shares_of.setdefault(BlockOfTerms(block, tuple(terms)), [])
-        batches.append(float64(shares(terms)))
+        of_batch = float64(shares(terms))
+        batches.append(of_batch)
 
     with torch.inference_mode(), watching(subject.model, look):
         for batch in subject.tokens.split(BATCH_SEQUENCES):
@@ -220,7 +222,8 @@ def _linear(parts: Float[Tensor, "3 b l e"], weight: Any, bias: Any) -> Float[Te
 def normalised(norm: nn.LayerNorm, parts: Float[Tensor, "3 b l e"]) -> Float[Tensor, "3 b l e"]:
     """Take LayerNorm of the sum apart, by its parts; the bias joins the last one."""
     variance = parts.sum(0).var(-1, unbiased=False, keepdim=True)
-    scale = (variance + norm.eps).rsqrt()
+    stable_variance = variance + norm.eps
+    scale = stable_variance.rsqrt()
     centred_parts = parts - parts.mean(-1, keepdim=True)
     parts = norm.weight * centred_parts * scale
     return torch.cat([parts[:2], parts[2:] + norm.bias])
@@ -259,8 +262,11 @@ def sum_error(terms: Terms, logits: Tensor) -> float:
 
     Raises LeftOut if it is larger than EXACT.
     """
-    differences = sum_of(terms) - centred(logits)
-    error = float(differences.abs().max() / logits.abs().max())
+    total = sum_of(terms)
+    differences = total - centred(logits)
+    largest_difference = differences.abs().max()
+    largest_logit = logits.abs().max()
+    error = float(largest_difference / largest_logit)
     if error > EXACT:
         raise LeftOut(f"its terms are {error:.1g} of the largest logit away from the encoder's own")
     return error

@@ -49,9 +49,6 @@ CEILINGS: dict[str, dict[str, float]] = {
         density.COMPREHENSIONS: 27,
         density.LONG_LINES: 3,
     },
-    "glue_bench/analysis": {
-        density.STATEMENT: 13,
-    },
     "glue_bench/board": {
         density.STATEMENT: 14,
         density.COMPREHENSIONS: 29,
