@@ -402,12 +402,15 @@ def report(scale: Scale, kept: Result) -> list[str]:
             result.pop("peak_bytes", None)
             results.setdefault(section, {})[name] = result
     parts = []
+    if scale.device == "cpu":
+        parts.append("On a CPU nothing is captured: with graphs, steps have fixed shapes.")
     if "agreement" in results:
         differences = pd.DataFrame.from_dict(results["agreement"], orient="index")
         parts.append(common.table(differences.map(text_of), "variant"))
     if "resume" in results:
-        lines = [f"{name}: {result}" for name, result in results["resume"].items()]
-        parts.append("resume equality\n" + "\n".join(lines))
+        outcomes = pd.DataFrame.from_dict(results["resume"], orient="index")
+        named = outcomes.rename(columns={"equal": "continued run equal"})
+        parts.append(common.table(named.map({True: "yes", False: "no"}.get), "resume"))
     if "pretraining" in results:
         parts.append(pretraining_table(scale, results["pretraining"]))
     if "fine-tuning" in results:
