@@ -7,18 +7,22 @@ light.
 
 from glue_bench.api.experiments import (
     demo_file,
-    describe,
-    parse_settings,
     places_of_setting,
     plan,
     progress,
-    recipe_text,
-    recipes,
     run,
     slurm_options,
     status,
-    write_experiment,
     write_template,
+)
+from glue_bench.api.lines import (
+    describe,
+    describe_evaluation,
+    evaluate,
+    parse_settings,
+    recipe_text,
+    recipes,
+    write_experiment,
 )
 from glue_bench.api.models import (
     analyse,

@@ -8,6 +8,7 @@ import pandas as pd
 
 from glue_bench.board.aggregation import main_scores
 from glue_bench.board.board import Board
+from glue_bench.config import FINISHED
 from glue_bench.data.measures import MEASURES, PRETRAINING_MEASURES
 from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import find_task, scored_columns
@@ -137,6 +138,7 @@ def _column_runs(board: Board, column: str, runs: pd.DataFrame, **facts: Any) ->
     """
     arms = tuple(board.table["arm"])
     task, _ = scored_columns().get(column, (column, ""))
+    is_finished = board.table["origin"] == FINISHED
     return ColumnRuns(
         measure=MEASURES[column],
         task=task,
@@ -148,5 +150,6 @@ def _column_runs(board: Board, column: str, runs: pd.DataFrame, **facts: Any) ->
             values=runs["value"].to_numpy(),
         ),
         averaged=column in board.average.parts,
+        finished_arms=frozenset(board.table.loc[is_finished, "arm"]),
         **facts,
     )

@@ -1,8 +1,8 @@
 """The columns of the frames of `Results`."""
 
-from glue_bench.config import AS_PUBLISHED
+from glue_bench.config import AS_PUBLISHED, FINISHED
 
-ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
+ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, FINISHED, "scratch")
 """The origins of arms, in the order of tables."""
 CELL_COLUMNS = (
     "cell_id",

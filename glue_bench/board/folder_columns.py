@@ -63,12 +63,14 @@ def _joined(
     arms: list[str] = []
     owners: list[np.ndarray] = []
     problems: dict[str, str] = {}
+    finished_arms: set[str] = set()
     for experiment, column in zip(experiments, parts, strict=True):
         prefix = f"{experiment}/" if is_ambiguous else ""
         owners.append(column.runs.arms + len(arms))
         arms += [prefix + arm for arm in column.arms]
         for arm, reason in column.problems.items():
             problems[prefix + arm] = reason
+        finished_arms.update(prefix + arm for arm in column.finished_arms)
     runs = Runs(
         arms=np.concatenate(owners),
         pretraining_seeds=np.concatenate([column.runs.pretraining_seeds for column in parts]),
@@ -83,5 +85,6 @@ def _joined(
         runs=runs,
         predictions=np.concatenate([column.predictions for column in parts]),
         problems=problems,
+        finished_arms=frozenset(finished_arms),
         clusters=clusters[0] if clusters else None,
     )

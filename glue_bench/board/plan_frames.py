@@ -19,7 +19,7 @@ from glue_bench.board.columns import (
     RUN_COLUMNS,
     TASK_COLUMNS,
 )
-from glue_bench.config import AS_PUBLISHED, HELD_OUT, SCRATCH
+from glue_bench.config import AS_PUBLISHED, FINISHED, HELD_OUT, SCRATCH
 from glue_bench.data.metrics import score
 from glue_bench.data.task_data import is_demo
 from glue_bench.data.tasks import KNOWN, find_task
@@ -27,7 +27,15 @@ from glue_bench.errors import UserError
 from glue_bench.records.finished import Finished
 from glue_bench.records.labels import CLUSTERS, GOLD
 from glue_bench.records.store import Store
-from glue_bench.records.values import ArmFacts, Plan, PretrainingRecord, Record, Shape, TaskFacts
+from glue_bench.records.values import (
+    ArmFacts,
+    Cell,
+    Plan,
+    PretrainingRecord,
+    Record,
+    Shape,
+    TaskFacts,
+)
 
 Run = Record | PretrainingRecord
 Row = dict[str, Any]
@@ -117,7 +125,7 @@ def read_arms(plan: Plan) -> pd.DataFrame:
         if arm.revision:
             start = f"{start}@{arm.revision}"
         shape = ANY_SHAPE
-        if facts.shape and cell.origin != AS_PUBLISHED:
+        if facts.shape and cell.origin not in (AS_PUBLISHED, FINISHED):
             shape = shape_text(facts.shape)
         row = _recorded(facts, ARM_COLUMNS)
         row |= {
@@ -170,8 +178,13 @@ def _count(number: int, noun: str) -> str:
 
 
 def read_tasks(plan: Plan) -> pd.DataFrame:
-    """Return TASK_COLUMNS of each task, in the order of KNOWN; its name is the index."""
-    cells = {cell.task: cell for cell in plan.cells}
+    """Return TASK_COLUMNS of each task, in the order of KNOWN; its name is the index.
+
+    The settings are those of fine-tuning if any arm is fine-tuned.
+    """
+    cells: dict[str, Cell] = {}
+    for cell in sorted(plan.cells, key=lambda cell: cell.is_trained):
+        cells[cell.task] = cell
     rows: list[Row] = []
     for task in KNOWN:
         if task not in cells:
@@ -185,7 +198,7 @@ def read_tasks(plan: Plan) -> pd.DataFrame:
                 "source": facts.source,
                 "digest": facts.digest,
                 "revision": facts.revision or "",
-                "partial": partial and not _lacks_test_files_alone(task, facts),
+                "partial": partial and not _lacks_unread_files_alone(cell, facts),
                 "rows": facts.rows,
                 "differences": facts.differences or {},
                 "unchecked": facts.unchecked or (),
@@ -197,13 +210,15 @@ def read_tasks(plan: Plan) -> pd.DataFrame:
     return frame.astype({"partial": bool, "from_mnli": bool}).set_index("task", drop=False)
 
 
-def _lacks_test_files_alone(task: str, facts: TaskFacts) -> bool:
-    """Return whether train and validation are there, and all splits that are there are official.
+def _lacks_unread_files_alone(cell: Cell, facts: TaskFacts) -> bool:
+    """Return whether validation is there, and train where it is read, and all splits are official.
 
     Scores are of these splits, so that they compare with published ones.
     """
-    official = find_task(task).splits
-    needed = {"train", *find_task(task).validation_splits}
+    official = find_task(cell.task).splits
+    needed = {*find_task(cell.task).validation_splits}
+    if cell.is_trained:
+        needed.add("train")
     if facts.differences or not needed <= facts.rows.keys():
         return False
     return all(

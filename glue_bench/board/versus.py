@@ -119,7 +119,9 @@ def _covered(columns: Sequence[ColumnRuns]) -> Covers:
     """Return what intervals of these columns cover."""
     if any(not len(column.labels) for column in columns):
         return "seeds"
-    return "examples" if all(column.single_runs for column in columns) else "seeds and examples"
+    if all(column.has_single_runs(column.arms) for column in columns):
+        return "examples"
+    return "seeds and examples"
 
 
 def _best_system(group: Group) -> str:

@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 import glue_bench
-from glue_bench.cli import models, run, share, tables
+from glue_bench.cli import evaluate, models, run, share, tables
 from glue_bench.cli.common import STATUS, Verb
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo, let_go
@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 VERBS: tuple[Callable[..., None], ...] = (
-    run.demo, run.init, run.run, run.status,
+    run.demo, run.init, run.run, evaluate.evaluate, run.status,
     tables.leaderboard, tables.report, tables.statistics, tables.compare, tables.table,
     share.submit, share.card, share.export, share.verify,
     models.data, models.variants, models.recipes, models.convert, models.analyse,

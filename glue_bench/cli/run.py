@@ -73,7 +73,7 @@ Settings = Annotated[
         "--set", metavar="KEY=VALUE", help="Without CONFIG: any other key, as section.key=VALUE."
     ),
 ]
-Write = Annotated[
+WriteFile = Annotated[
     Path | None,
     Option(metavar="FILE", help="Without CONFIG: write the experiment's file and run nothing."),
 ]
@@ -122,7 +122,7 @@ Trackers = Annotated[
 def demo(results: Results = RUNS) -> None:
     """Run the demo: four arms on made-up data, a few minutes, no network. Never a benchmark."""
     # The encoder is so narrow that bf16 gains nothing, and in float32 more machines give the same.
-    _run(api.demo_file(), results=results, precision="float32")
+    run_and_print(api.demo_file(), results=results, precision="float32")
 
 
 def init(
@@ -151,7 +151,7 @@ def run(
     recipe: RecipeName = None,
     name: Name = None,
     set_: Settings = None,
-    write: Write = None,
+    write: WriteFile = None,
     data: Data = None,
     corpus: Corpus = None,
     limit: Limit = None,
@@ -184,9 +184,9 @@ def run(
     experiment = config or _experiment_of_line(line, data=data, limit=limit)
     _check_line(config, line, write)
     if write is not None and isinstance(experiment, dict):
-        _write_file(experiment, write)
+        write_file(experiment, write)
         return
-    _run(
+    run_and_print(
         experiment,
         data=data,
         corpus=corpus or (),
@@ -200,7 +200,7 @@ def run(
     )
 
 
-def _write_file(experiment: dict[str, Any], path: Path) -> None:
+def write_file(experiment: dict[str, Any], path: Path) -> None:
     """Write an experiment to a file, and print how to run it."""
     api.write_experiment(experiment, path)
     echo(f"written to {path}; glue-bench run {path} does the same as this line")
@@ -265,7 +265,7 @@ def _numbers(texts: list[str] | None, option: str, kind: type[Number]) -> list[N
     return numbers
 
 
-def _run(experiment: Path | dict[str, Any], **options: Any) -> None:
+def run_and_print(experiment: Path | dict[str, Any], **options: Any) -> None:
     """Run an experiment, print what was done and the leaderboard, and exit with its status."""
     say("checking the experiment, its data and its checkpoints ...")
     summary = api.run(experiment, **options, console=Screen(stderr=True))

@@ -2,6 +2,7 @@
 
 from glue_bench.config.experiment import (
     AS_PUBLISHED,
+    FINISHED,
     HELD_OUT,
     NATIVE,
     Arm,
@@ -12,6 +13,7 @@ from glue_bench.config.experiment import (
 from glue_bench.config.load import changed_protocol, load_experiment
 from glue_bench.config.settings import (
     SCRATCH,
+    Evaluation,
     Finetuning,
     Hyperparameters,
     PretrainingSettings,

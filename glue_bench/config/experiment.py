@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from glue_bench.config.own_task import OwnTask, add_own_tasks
+from glue_bench.config.section import Section, SectionWithNewKeys
 from glue_bench.config.settings import (
     MAX_POSITIONS,
     MAX_ROWS,
@@ -19,13 +20,12 @@ from glue_bench.config.settings import (
     LearningRate,
     Place,
     PretrainingSettings,
-    Section,
-    SectionWithNewKeys,
     Seeds,
     distinct,
     known_tasks,
 )
-from glue_bench.data.tasks import TRAINABLE
+from glue_bench.data.label_names import labels_of_task, places_of_classes
+from glue_bench.data.tasks import TRAINABLE, find_task
 from glue_bench.errors import quoted, unknown
 
 MAX_NAME = 100
@@ -37,6 +37,10 @@ NATIVE = "native"
 """The variant of arms that take the checkpoint's own model as transformers has it, unchanged."""
 AS_PUBLISHED = "as published"
 """The origin of native arms."""
+FINISHED = "finished"
+"""The variant and the origin of arms whose classifier was fine-tuned elsewhere: it is scored."""
+MODELS_OF_OTHERS = (NATIVE, FINISHED)
+"""What stands for a variant where the checkpoint's own model is taken."""
 HELD_OUT = "held_out"
 
 
@@ -105,8 +109,15 @@ class ScratchEncoder(Section):
             )
 
 
-class Arm(Section):
-    """One entry of the comparison: a variant, its options, and the checkpoint it starts from."""
+class Arm(SectionWithNewKeys):
+    """One entry of the comparison: a variant, its options, and the checkpoint it starts from.
+
+    A finished arm has a checkpoint for each task: `{task}` and `{TASK}` in its name stand for the
+    task (`sst2`, `SST-2`). Its `labels` are the classes of its outputs, in order, for checkpoints
+    that do not name them.
+    """
+
+    written_if_set = frozenset({"labels"})
 
     name: Name
     variant: Place
@@ -116,6 +127,27 @@ class Arm(Section):
     tokenizer: Place | None = None
     embedding_size: int | None = Field(None, gt=0, le=2**14)
     pretraining_rate: LearningRate | None = None
+    labels: list[str] | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its classifier is scored as it is, and nothing is trained."""
+        return self.variant == FINISHED
+
+    @property
+    def is_of_others(self) -> bool:
+        """Whether it takes the checkpoint's own model, and names no variant."""
+        return self.variant in MODELS_OF_OTHERS
+
+    def checkpoint_of(self, task: str) -> str:
+        """Return the checkpoint that it takes on a task."""
+        if not self.is_finished:
+            return self.checkpoint
+        names = {"{task}": task, "{TASK}": find_task(task).title}
+        checkpoint = self.checkpoint
+        for placeholder, name in names.items():
+            checkpoint = checkpoint.replace(placeholder, name)
+        return checkpoint
 
     def mistakes(self) -> Iterator[str]:
         if self.embedding_size is not None and self.checkpoint != SCRATCH:
@@ -125,9 +157,13 @@ class Arm(Section):
             )
         if self.revision is not None and self.checkpoint == SCRATCH:
             yield f"revision is of a hub id; an arm from {SCRATCH} has none"
-        if self.variant == NATIVE and (self.checkpoint == SCRATCH or self.options):
+        if self.is_of_others and (self.checkpoint == SCRATCH or self.options):
             wrong = "options" if self.options else f"checkpoint '{SCRATCH}'"
-            yield (f"variant {NATIVE} takes a checkpoint as it is published; it knows no {wrong}")
+            yield (
+                f"variant {self.variant} takes a checkpoint as it is published; it knows no {wrong}"
+            )
+        if self.labels is not None and not self.is_finished:
+            yield f"labels are of an arm with `variant: {FINISHED}`; others learn them"
 
 
 class Resources(Section):
@@ -205,10 +241,16 @@ class Experiment(SectionWithNewKeys):
         """Return the tasks that it defines."""
         return [entry for entry in self.listed_tasks if isinstance(entry, OwnTask)]
 
+    @property
+    def trains(self) -> bool:
+        """Whether any arm is trained, so that train splits are needed."""
+        return not all(arm.is_finished for arm in self.arms)
+
     def mistakes(self) -> Iterator[str]:
         yield from self._mistakes_of_size()
         yield from self._mistakes_of_finetuning()
         yield from self._mistakes_of_arms()
+        yield from self._mistakes_of_labels()
         yield from self._mistakes_of_protocol()
 
     def _mistakes_of_size(self) -> Iterator[str]:
@@ -242,6 +284,19 @@ class Experiment(SectionWithNewKeys):
                 "(set finetuning.tasks.<task>.learning_rates)"
             )
 
+    def _mistakes_of_labels(self) -> Iterator[str]:
+        for arm in self.arms:
+            if arm.labels is None:
+                continue
+            for task in self.tasks:
+                labels = find_task(task).labels
+                outputs = labels_of_task(arm.labels, labels)
+                if labels and places_of_classes(outputs, labels) is None:
+                    yield (
+                        f"labels: {', '.join(arm.labels)} of arm '{arm.name}' do not name each "
+                        f"class of {find_task(task).title} once: {', '.join(labels)}"
+                    )
+
     def _mistakes_of_arms(self) -> Iterator[str]:
         if self.pretraining is None:
             for arm in self.arms:
@@ -254,9 +309,9 @@ class Experiment(SectionWithNewKeys):
             yield "pretraining.tokenizer goes without `tokenizer`, by which arms name their own"
         start = self.pretraining.start
         for arm in self.arms:
-            if arm.variant == NATIVE:
+            if arm.is_of_others:
                 yield (
-                    f"arm '{arm.name}' is {NATIVE}, taken as it is published; "
+                    f"arm '{arm.name}' is {arm.variant}, taken as it is published; "
                     "it is not pretrained here"
                 )
             elif (arm.checkpoint == SCRATCH) != (start == SCRATCH):

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from glue_bench.config.experiment import MAX_NAME, NATIVE
+from glue_bench.config.experiment import FINISHED, MAX_NAME, NATIVE
 from glue_bench.config.settings import Finetuning
 from glue_bench.errors import UserError
 
 SETTINGS = ("epochs", "batch_size", "max_length")
 """Settings of fine-tuning that have an option of their own and take one value."""
+HAS_PLACE = re.compile(r"\{(task|TASK)\}").search
+"""Finds the place of the task in the name of a checkpoint."""
 
 
 def describe_line(
@@ -58,6 +60,76 @@ def describe_line(
     for key, value in (settings or {}).items():
         _set(values, key, value)
     return values
+
+
+def describe_evaluation(
+    checkpoints: Sequence[str],
+    *,
+    tasks: Sequence[str],
+    labels: Sequence[str] = (),
+    predicts_test: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Return the content of the experiment file that scores finished classifiers.
+
+    Args:
+        checkpoints: Hub ids or folders, each of which is an arm; `{task}` and `{TASK}` in them
+            stand for the task.
+        tasks: Names of tasks; without one all, if the checkpoints have a place for the task.
+        labels: The classes of the outputs, in order, of checkpoints that do not name them.
+        predicts_test: Whether test splits are predicted, too.
+        options: `name`, `data`, `limit`, `max_length`, `batch_size` and `tokenizer`. A value that
+            is empty or None is left out.
+
+    Raises:
+        UserError: no task, a checkpoint that is given twice, or two checkpoints whose arms would
+            have one name.
+    """
+    has_places = all(HAS_PLACE(checkpoint) for checkpoint in checkpoints)
+    if not tasks and not has_places:
+        raise UserError(
+            "give the tasks that the checkpoints were fine-tuned on: --task TASK; all of GLUE goes "
+            "without, where {task} or {TASK} in the names of the checkpoints stands for the task"
+        )
+    places = [_without_task(checkpoint) for checkpoint in checkpoints]
+    titles = _arm_titles(places)
+    arms = []
+    for checkpoint, title in zip(checkpoints, titles, strict=True):
+        arm: dict[str, Any] = {"name": title, "variant": FINISHED, "checkpoint": checkpoint}
+        if options.get("tokenizer"):
+            arm["tokenizer"] = options["tokenizer"]
+        if labels:
+            arm["labels"] = list(labels)
+        arms.append(arm)
+    values: dict[str, Any] = {
+        "name": options.get("name") or _experiment_name(places, titles),
+        "data": options.get("data") or "hub",
+        "arms": arms,
+    }
+    if tasks:
+        values["tasks"] = list(tasks)
+    if options.get("limit"):
+        values["limit"] = options["limit"]
+    section: dict[str, Any] = {}
+    if options.get("max_length"):
+        section["max_length"] = options["max_length"]
+    if options.get("batch_size"):
+        section["evaluation_batch_size"] = options["batch_size"]
+    if predicts_test:
+        section["predict"] = ["validation", "test"]
+    if section:
+        values["finetuning"] = section
+    return values
+
+
+def _without_task(checkpoint: str) -> str:
+    """Return a checkpoint's name without the place of the task, and without `model` at its end.
+
+    A folder of that name is what a run of glue-bench keeps in the folder of a cell.
+    """
+    name = re.sub(r"[-_.]?\{(task|TASK)\}", "", checkpoint)
+    path = Path(name)
+    return str(path.parent) if path.name == "model" and path.parent.name else name
 
 
 def _arms(

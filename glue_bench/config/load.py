@@ -18,12 +18,12 @@ from glue_bench.config.experiment import (
 from glue_bench.config.own_task import LABELS_HINT, HubData, OwnTask, add_own_tasks, is_task_file
 from glue_bench.config.plain_yaml import parse_yaml
 from glue_bench.config.recipes import with_recipe
+from glue_bench.config.section import Section
 from glue_bench.config.settings import (
     SCRATCH,
     Finetuning,
     PretrainingSettings,
     RateSearch,
-    Section,
     TaskSettings,
 )
 from glue_bench.data.task import Task

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from glue_bench.config.settings import Place, Section, distinct
+from glue_bench.config.section import Section
+from glue_bench.config.settings import Place, distinct
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.metrics import METRICS, OF_SCORES, OF_TWO_CLASSES, WITH_STATISTICS
 from glue_bench.data.origin import HubPlace, Origin

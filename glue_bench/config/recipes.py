@@ -9,7 +9,8 @@ from pydantic import Field
 
 from glue_bench.config.experiment import Protocol
 from glue_bench.config.plain_yaml import parse_yaml
-from glue_bench.config.settings import Finetuning, Section, Seeds, TaskSettings
+from glue_bench.config.section import Section
+from glue_bench.config.settings import Finetuning, Seeds, TaskSettings
 from glue_bench.errors import unknown
 
 FILE = Path(__file__).with_name("recipes.yaml")

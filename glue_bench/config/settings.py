@@ -4,18 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    StringConstraints,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
+from glue_bench.config.section import Section, SectionWithNewKeys
 from glue_bench.data.tasks import find_task, trainable_tasks
 from glue_bench.errors import MistakesError, UserError
 
@@ -72,41 +63,6 @@ FromMnli = Literal["rte", "mrpc", "stsb"]
 """The tasks that RoBERTa, DeBERTa and ModernBERT start from their MNLI model."""
 
 
-class Section(BaseModel):
-    """A part of the experiment file: an immutable value that refuses unknown keys."""
-
-    # strict: `epochs: "1"` is a mistake, not the number 1.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        mistakes = list(self.mistakes())
-        if mistakes:
-            raise MistakesError(mistakes)
-        return self
-
-    def mistakes(self) -> Iterator[str]:
-        """Yield a sentence for each pair of values that contradict each other."""
-        return iter(())
-
-
-class SectionWithNewKeys(Section):
-    """A section some of whose keys a plan holds only if a file sets them.
-
-    Older plans keep their bytes in this way.
-    """
-
-    written_if_set: ClassVar[frozenset[str]] = frozenset()
-
-    @model_serializer(mode="wrap")
-    def _without_unset_keys(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = serialize(self)
-        for key in self.written_if_set:
-            if values.get(key) is None:
-                values.pop(key, None)
-        return values
-
-
 class Hyperparameters(Section):
     """The settled values that one cell is trained with."""
 
@@ -132,6 +88,17 @@ class Hyperparameters(Section):
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
 
+class Evaluation(Section):
+    """The settled values that decide what a finished model predicts. Nothing is trained."""
+
+    learning_rate: ClassVar[float] = 0.0
+    held_out_share: ClassVar[None] = None
+
+    max_length: int
+    batch_size: int | None = None
+    predictions: Literal["float16"] | None = None
+
+
 class TaskSettings(SectionWithNewKeys):
     """Hyperparameters of fine-tuning on one task; `finetuning` gives those that are not set."""
 
@@ -152,13 +119,16 @@ def by_task_name(settings: dict[str, TaskSettings]) -> dict[str, TaskSettings]:
     return dict(zip(names, settings.values(), strict=True))
 
 
-class Finetuning(Section):
+class Finetuning(SectionWithNewKeys):
     """How every cell is fine-tuned: TUPE's table 2 unless the file says otherwise.
 
     `predict` and `keep` change no score. `predictions: float16` halves what a cell leaves.
+    `evaluation_batch_size` is of finished models alone.
     """
 
-    learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
+    written_if_set = frozenset({"evaluation_batch_size"})
+
+    learning_rates: LearningRates = Field([2e-5, 3e-5, 4e-5, 5e-5])
     epochs: int = Field(10, gt=0, le=10_000)
     batch_size: int = Field(32, gt=0, le=2**16)
     max_length: int = Field(128, ge=4, le=MAX_POSITIONS)
@@ -168,14 +138,15 @@ class Finetuning(Section):
     clip_norm: float = Field(1.0, gt=0)
     max_steps: int | None = Field(None, gt=0, le=MAX_STEPS)
     held_out_share: float | None = Field(None, gt=0, le=0.5)
-    from_mnli: Annotated[list[FromMnli], AfterValidator(distinct)] = []
+    from_mnli: Annotated[list[FromMnli], AfterValidator(distinct)] = Field([])
     mnli_rate: float | None = Field(None, gt=0)
-    predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = [
-        "validation"
-    ]
+    predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = Field(
+        ["validation"]
+    )
     predictions: Literal["float16"] | None = None
     keep: Literal["best", "all"] | None = None
-    tasks: Annotated[dict[str, TaskSettings], AfterValidator(by_task_name)] = {}
+    evaluation_batch_size: int | None = Field(None, gt=0, le=2**16)
+    tasks: Annotated[dict[str, TaskSettings], AfterValidator(by_task_name)] = Field({})
 
     def mistakes(self) -> Iterator[str]:
         all_rates = set(self.learning_rates)
@@ -226,6 +197,14 @@ class Finetuning(Section):
         values |= task_settings.model_dump(exclude={"learning_rates", "limit"}, exclude_none=True)
         return Hyperparameters(learning_rate=learning_rate, **values)
 
+    def evaluation(self, task: str) -> Evaluation:
+        """Return the values with which finished models predict a task."""
+        return Evaluation(
+            max_length=self.hyperparameters(task, 0.0).max_length,
+            batch_size=self.evaluation_batch_size,
+            predictions=self.predictions,
+        )
+
 
 class RateSearch(Section):
     """A search for each arm's learning rate.
@@ -234,7 +213,7 @@ class RateSearch(Section):
     """
 
     steps: int = Field(gt=0, le=MAX_STEPS)
-    seeds: Seeds = [0]
+    seeds: Seeds = Field([0])
 
 
 class PretrainingSettings(Section):
@@ -259,7 +238,7 @@ class PretrainingSettings(Section):
     micro_batch_tokens: int | None = Field(None, gt=0, le=2**30)
     length: int = Field(128, ge=8, le=MAX_POSITIONS)
     mask_probability: float = Field(0.15, gt=0, lt=1)
-    learning_rates: LearningRates = [1e-4]
+    learning_rates: LearningRates = Field([1e-4])
     rate_search: RateSearch | None = None
     schedule: Literal["linear", "trapezoid"] = "linear"
     warmup_ratio: float = Field(0.01, ge=0, le=1)
@@ -268,10 +247,10 @@ class PretrainingSettings(Section):
     weight_decay: float = Field(0.01, ge=0)
     adam_epsilon: float = Field(1e-6, gt=0)
     clip_norm: float = Field(1.0, gt=0)
-    seeds: Seeds = [1]
+    seeds: Seeds = Field([1])
     validation_share: float = Field(0.03, gt=0, lt=1)
     validations: int = Field(10, gt=0, le=10_000)
-    checkpoints: Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)] = []
+    checkpoints: Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)] = Field([])
     finetune_checkpoints: bool = False
 
     def mistakes(self) -> Iterator[str]:

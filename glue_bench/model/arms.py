@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from glue_bench.config import NATIVE, Experiment
+from glue_bench.config import Experiment
 from glue_bench.model.variants.options import check_variant
 
 
@@ -18,5 +18,5 @@ def check_arms(experiment: Experiment) -> None:
         for path in experiment.plugins:
             load_file(Path(path).expanduser())
     for arm in experiment.arms:
-        if arm.variant != NATIVE:
+        if not arm.is_of_others:
             check_variant(arm.variant, arm.options, f"arm '{arm.name}'")

@@ -250,7 +250,7 @@ def native_budget(
         cause = f"{type(error).__name__}: {first_line(error)}"
         fault = f"its model cannot run on {ids.shape[1]} tokens: {cause}"
         raise UserError(f"arm '{arm}': {fault}") from error
-    if logits.shape != (2, 2) or not logits.isfinite().all():
+    if logits.ndim != 2 or len(logits) != 2 or not logits.isfinite().all():
         fault = "its model gives no finite logits for two texts"
         raise UserError(f"arm '{arm}': {fault}, but {logits.tolist()}")
     tables = {part.weight for part in model.base.modules() if isinstance(part, nn.Embedding)}

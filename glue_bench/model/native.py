@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import transformers
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS,
 )
@@ -21,9 +19,9 @@ from transformers.models.auto.modeling_auto import (
 from glue_bench.config import AS_PUBLISHED
 from glue_bench.errors import UserError, quoted
 from glue_bench.model import cpu
-from glue_bench.model.encoder import attend
 from glue_bench.model.fresh import drawing
 from glue_bench.model.locate import fingerprint, locate, read_json
+from glue_bench.model.native_attention import ATTENTION, OUR_ATTENTION
 from glue_bench.model.parity import cannot_compute
 from glue_bench.model.start import Start, label_settings
 
@@ -34,9 +32,6 @@ UNBOUNDED = 10**6
 ANY_SEGMENT = 256
 DRAWN = " with 16-bit dropout of all tokens"
 """How random numbers are drawn on a CPU: a part of a cell's identity."""
-ATTENTION = "glue_bench_cpu"
-OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert"}
-"""Families whose attention is given padding and nothing else that would change the scores."""
 READ_PADDING = {"canine", "convbert", "fnet", "nystromformer", "t5gemma", "yoso"}
 """Families whose outputs padding changes, whatever the mask.
 
@@ -188,6 +183,31 @@ class NativeClassifier(nn.Module):
         return self.model(input_ids=input_ids, attention_mask=mask, **extra)
 
 
+class LoadedClassifier(NamedTuple):
+    """A model that transformers has read, and its report of which weights it has found."""
+
+    config: Any
+    model: transformers.PreTrainedModel
+    report: Mapping[str, Any]
+
+    @property
+    def prefix(self) -> str:
+        """What the names of the weights of its base begin with."""
+        model = self.model
+        return "" if model.base_model is model else f"{model.base_model_prefix}."
+
+    @property
+    def head(self) -> set[str]:
+        """The names of the weights of its head."""
+        return {key for key in self.model.state_dict() if not key.startswith(self.prefix)}
+
+    @property
+    def takes_segments(self) -> bool:
+        """Whether the model is given segments, of which it has weights for at least two."""
+        names = inspect.signature(self.model.forward).parameters
+        return "token_type_ids" in names and known_segments(self.config) > 1
+
+
 def read_native(
     name: str,
     revision: str | None,
@@ -212,17 +232,44 @@ def read_native(
             it; weights are absent; its padding token is not the tokenizer's; or its files are no
             longer those of `digest`.
     """
+    loaded = load_classifier(name, revision, tokenizer, digest)
+    config = loaded.config
+    base = loaded.model.base_model
+    absent = check_weights(name, loaded)
+    head = loaded.head
+    return NativeStart(
+        config,
+        {key: tensor for key, tensor in base.state_dict().items() if key not in absent},
+        AS_PUBLISHED,
+        leaves_head=bool(head) and head.isdisjoint(loaded.report["missing_keys"]),
+        reads_segments=loaded.takes_segments,
+        pads_left=config.model_type in READ_LAST,
+        longest=longest_text(loaded, tokenizer),
+    )
+
+
+def load_classifier(
+    name: str,
+    revision: str | None,
+    tokenizer: transformers.PreTrainedTokenizerBase,
+    digest: str | None,
+) -> LoadedClassifier:
+    """Let transformers read a checkpoint as a classifier. The arguments are those of `read_native`.
+
+    Raises UserError where transformers cannot read it or has no classifier for it, where its
+    padding token is not the tokenizer's, and where its files are no longer those of `digest`.
+    """
     folder = locate(name, revision)
     if not folder.is_dir():
-        advice = "a native arm starts from a folder or a hub id"
+        advice = "give a folder or a hub id"
         raise UserError(f"checkpoint '{name}' is one file; {advice}")
     _refuse_own_code(folder, name)
     try:
         config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
         _set_padding(config, tokenizer, name)
         with drawing():
-            # A head of another shape is as good as none; `_check_weights` sees to the base.
-            model, loading = AutoClassifier.from_pretrained(
+            # A head of another shape is as good as none; `check_weights` sees to the base.
+            model, report = AutoClassifier.from_pretrained(
                 str(folder),
                 config=config,
                 dtype=torch.float32,
@@ -236,20 +283,7 @@ def read_native(
         raise cannot_compute(name, error) from error
     if digest is not None and fingerprint(folder) != digest:
         raise UserError(f"checkpoint '{name}' has changed while it was in use; start again")
-    base = model.base_model
-    prefix = "" if base is model else f"{model.base_model_prefix}."
-    absent = _check_weights(name, base, prefix, loading)
-    head = {key for key in model.state_dict() if not key.startswith(prefix)}
-    takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
-    return NativeStart(
-        config,
-        {key: tensor for key, tensor in base.state_dict().items() if key not in absent},
-        AS_PUBLISHED,
-        leaves_head=bool(head) and head.isdisjoint(loading["missing_keys"]),
-        reads_segments=takes_segments and known_segments(config) > 1,
-        pads_left=config.model_type in READ_LAST,
-        longest=_longest_text(config, base, tokenizer),
-    )
+    return LoadedClassifier(config, model, report)
 
 
 def _set_padding(config: Any, tokenizer: transformers.PreTrainedTokenizerBase, name: str) -> None:
@@ -271,18 +305,19 @@ def _set_padding(config: Any, tokenizer: transformers.PreTrainedTokenizerBase, n
         text.use_cache = False  # of keys and values, for generating text
 
 
-def _longest_text(
-    config: Any, base: nn.Module, tokenizer: transformers.PreTrainedTokenizerBase
+def longest_text(
+    loaded: LoadedClassifier, tokenizer: transformers.PreTrainedTokenizerBase
 ) -> int | None:
     """Return the longest text in tokens that configuration and tokenizer admit; None if any."""
     limits = [tokenizer.model_max_length]
     with suppress(AttributeError, NotImplementedError):  # XLNet raises the latter
-        limits.append(config.max_position_embeddings - _skipped_positions(base))
+        skipped = _skipped_positions(loaded.model.base_model)
+        limits.append(loaded.config.max_position_embeddings - skipped)
     bounds = [limit for limit in limits if limit and 0 < limit < UNBOUNDED]
     return min(bounds, default=None)
 
 
-def _check_weights(name: str, base: nn.Module, prefix: str, loading: Mapping[str, Any]) -> set[str]:
+def check_weights(name: str, loaded: LoadedClassifier) -> set[str]:
     """Check what transformers says of the loading of a checkpoint's base.
 
     Returns:
@@ -291,14 +326,16 @@ def _check_weights(name: str, base: nn.Module, prefix: str, loading: Mapping[str
     Raises:
         UserError: weights are of another shape, others are absent, or some would be left out.
     """
-    for key, stored, expected in loading["mismatched_keys"]:
+    prefix = loaded.prefix
+    report = loaded.report
+    for key, stored, expected in report["mismatched_keys"]:
         if key.startswith(prefix):
             shapes = f"{key} has shape {tuple(stored)}, its settings say {tuple(expected)}"
             advice = "config.json and weights are not of one model"
             raise UserError(f"checkpoint '{name}': {shapes}; {advice}")
     absent: set[str] = set()
     missing: list[str] = []
-    for key in loading["missing_keys"]:
+    for key in report["missing_keys"]:
         if not key.startswith(prefix):
             continue
         bare_name = key.removeprefix(prefix)
@@ -308,11 +345,11 @@ def _check_weights(name: str, base: nn.Module, prefix: str, loading: Mapping[str
     if missing:
         fault = f"transformers finds no weights for {min(missing)} in it"
         raise UserError(f"checkpoint '{name}': {fault}")
-    parts = dict(base.named_children())
+    parts = dict(loaded.model.base_model.named_children())
     # Relative positions of BERT are such, which transformers 5 reads as absolute ones. Buffers of
     # older versions are not.
     unread: list[str] = []
-    for key in loading["unexpected_keys"]:
+    for key in report["unexpected_keys"]:
         first_part = key.removeprefix(prefix).partition(".")[0]
         if first_part in parts and key.endswith(".weight"):
             unread.append(key)
@@ -361,30 +398,3 @@ def known_segments(config: Any) -> int:
         return ANY_SEGMENT
     text = config.get_text_config()
     return int(getattr(text, "type_vocab_size", None) or 0)
-
-
-def attention(
-    module: nn.Module,
-    query: Float[Tensor, "b h q k"],
-    key: Float[Tensor, "b h l k"],
-    value: Float[Tensor, "b h l k"],
-    attention_mask: Bool[Tensor, "b 1 q l"] | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **options: Any,
-) -> tuple[Float[Tensor, "b q h k"], None]:
-    """Compute attention of OUR_ATTENTION as transformers calls it.
-
-    It is torch's where nothing is dropped, or not on a CPU.
-    """
-    if not (dropout and cpu.trains_here(query)):
-        options |= {"dropout": dropout, "scaling": scaling}
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    mask = None if attention_mask is None else attention_mask[:, 0, 0]
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    queries, keys, values = (part.transpose(1, 2) for part in (query, key, value))
-    return attend(queries, keys, values, None, mask, scale=scale, dropout=dropout), None
-
-
-transformers.AttentionInterface.register(ATTENTION, attention)
-transformers.AttentionMaskInterface.register(ATTENTION, sdpa_mask)

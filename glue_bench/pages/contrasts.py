@@ -165,7 +165,8 @@ def contrast_texts(comparison: Comparison, contrast: dict[Any, Any]) -> dict[str
         low = format_difference(contrast["low"], decimals)
         high = format_difference(contrast["high"], decimals)
         texts["interval"] = f"{low} to {high}"
-        texts["agreeing"] = f"{contrast['agree']} of {contrast['paired']}"
+        if contrast["seeds"] != "examples":
+            texts["agreeing"] = f"{contrast['agree']} of {contrast['paired']}"
     if not contrast["verdict"]:
         texts["verdict"] = "equivalent" if contrast.get("equivalent") else contrast["why"]
     for name in ("p_adjusted", "p_paired", "p_equivalent"):

@@ -6,6 +6,7 @@ from pathlib import Path
 from glue_bench.board.board import SCORE_COLUMNS, Board, averages_frame, steps_frame
 from glue_bench.board.compare import Comparison
 from glue_bench.board.lag import reached_frame
+from glue_bench.config import FINISHED
 from glue_bench.data.tasks import find_task
 from glue_bench.files import write_atomically
 from glue_bench.pages.budget import budget_frame, budget_page, drop_silent_columns, rates_frame
@@ -148,7 +149,8 @@ def seeds_advice(board: Board) -> str:
     """Say which seeds to add so that each arm shows its spread; empty if there are enough."""
     if board.steps and board.cells["pretraining_seed"].nunique() < ENOUGH_SEEDS:
         return "seeds: [1, 2, 3] under pretraining"
-    seeds = board.table[[f"{column}_n" for column in board.columns]]
+    trained = board.table[board.table["origin"] != FINISHED]
+    seeds = trained[[f"{column}_n" for column in board.columns]]
     if (seeds < ENOUGH_SEEDS).any(axis=None):
         return "seeds: [1, 2, 3] in the experiment"
     return ""

@@ -6,6 +6,7 @@ from glue_bench.errors import UserError
 from glue_bench.pages.groups import groups_shown, rows_of_group
 from glue_bench.pages.page import Column, Page, Table, with_legend
 from glue_bench.stats.power import Costs, power_frame
+from glue_bench.stats.verdicts import Group
 
 DESIGN_CAPTION = (
     "A true difference of {:g} (points; of Val. loss nats), found with probability {:g}."
@@ -44,7 +45,13 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
     """
     board = comparison.board
     results = board.results
-    designs = power_frame(comparison.assessed, difference, power, measured_costs(results))
+    groups = [group for group in comparison.assessed if not has_single_runs(group)]
+    if len(groups) < len(comparison.assessed) and not groups:
+        raise UserError(
+            f"{results.folder}: its arms are finished models, whose scores no seed changes; "
+            "glue-bench statistics without --difference says what their examples show"
+        )
+    designs = power_frame(groups, difference, power, measured_costs(results))
     if designs.empty:
         raise UserError(
             f"{results.folder}: nothing has run yet, so that no spread is known; "
@@ -67,6 +74,11 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
         data=designs,
         decimals=6,
     )
+
+
+def has_single_runs(group: Group) -> bool:
+    """Say whether the arms of a group are compared by their examples alone."""
+    return bool(group.estimates) and all(estimate.single_runs for estimate in group.estimates)
 
 
 def measured_costs(results: Results) -> Costs:

@@ -3,12 +3,12 @@
 To show another fact, write a function that returns its text, and name it in `setup_table`.
 """
 
-from pandas import Series
+from pandas import DataFrame, Series
 
 from glue_bench.board.aggregation import BOTH_SEEDS
 from glue_bench.board.board import Board
 from glue_bench.board.compare import CONVERSION, Comparison
-from glue_bench.config import HELD_OUT
+from glue_bench.config import FINISHED, HELD_OUT
 from glue_bench.data.tasks import find_task, titles
 from glue_bench.pages.groups import outdated_text
 from glue_bench.pages.numbers import abbreviate_number
@@ -74,15 +74,21 @@ def segments_text(board: Board) -> str:
 
 def seeds_text(board: Board) -> str:
     """Say how many pretrainings an arm has on a task, and how many fine-tunings each has."""
-    if board.cells.empty:
+    cells = trained_cells(board)
+    if cells.empty:
         return ""
-    seeds = board.cells.drop_duplicates(["arm", "task", *BOTH_SEEDS]).groupby(["arm", "task"])
+    seeds = cells.drop_duplicates(["arm", "task", *BOTH_SEEDS]).groupby(["arm", "task"])
     pretrainings = seeds["pretraining_seed"].nunique()
     finetunings = seeds.size() / pretrainings.clip(lower=1)
     finetuning_range = range_text(finetunings)
     if pretrainings.any():
         return f"{range_text(pretrainings)} pretraining, {finetuning_range} fine-tuning of each"
     return f"{finetuning_range} fine-tuning"
+
+
+def trained_cells(board: Board) -> DataFrame:
+    """Give the cells of arms that are fine-tuned here."""
+    return board.cells[board.cells["origin"] != FINISHED]
 
 
 def range_text(counts: Series) -> str:
@@ -120,11 +126,13 @@ def finetuning_text(board: Board) -> str:
     """Write the settings of fine-tuning; if one differs by task, its tasks stand in brackets."""
     tasks = board.results.tasks
     settings = tasks["settings"]
+    rates = rates_text(board)
     texts = [
+        "" if rates else "none; the arms are scored as they are",
         setting_text(settings, "epochs", "epochs {}"),
         setting_text(settings, "batch_size", "batch {}"),
         setting_text(settings, "max_length", "length {}"),
-        f"rate {rates_text(board)}",
+        f"rate {rates}" if rates else "",
         setting_text(settings, "max_steps", "at most {} steps"),
         setting_text(settings, "held_out_share", "{} of train held out"),
     ]
@@ -158,10 +166,14 @@ def setting_text(settings: Series, name: str, form: str) -> str:
 
 
 def rates_text(board: Board) -> str:
-    """Write the learning rates, and how the reported one was chosen where a task has several."""
-    rates = sorted(board.cells["learning_rate"].unique())
+    """Write the learning rates, and how the reported one was chosen where a task has several.
+
+    Without any fine-tuning the text is empty.
+    """
+    cells = trained_cells(board)
+    rates = sorted(cells["learning_rate"].unique())
     text = ", ".join(f"{rate:g}" for rate in rates)
-    rates_per_task = board.cells.groupby("task")["learning_rate"].nunique()
+    rates_per_task = cells.groupby("task")["learning_rate"].nunique()
     if not rates_per_task.max() > 1:
         return text
     statistic = board.protocol.rate_statistic
@@ -172,6 +184,8 @@ def rates_text(board: Board) -> str:
 def reported_text(board: Board) -> str:
     """Say which statistic is reported, of which epoch, on which split."""
     protocol = board.protocol
+    if trained_cells(board).empty:
+        return "validation"
     epoch = "last epoch"
     if protocol.epoch != "last":
         epoch = f"best epoch of each run by {CHOSEN_ON[protocol.choose_on]}"

@@ -248,10 +248,11 @@ def _has_right_scores(store: Store, record: Record, plan: Plan) -> bool:
     labels = store.labels.read(task, data, labels_digest)[GOLD]
     store.logits(record, test=True)  # raises if its test predictions are not its own
     store.models.find_whole(record)  # likewise
-    last_scores = dict(record.history[-1].scores)
-    last_scores.pop(HELD_OUT, None)
-    if record.scores != last_scores:
-        raise ValueError("its scores are not those of its last epoch")
+    if record.cell.is_trained:
+        last_scores = dict(record.history[-1].scores)
+        last_scores.pop(HELD_OUT, None)
+        if record.scores != last_scores:
+            raise ValueError("its scores are not those of its last epoch")
     if not logits or not labels:
         return False
     for split, scores in record.scores.items():

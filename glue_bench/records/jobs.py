@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from glue_bench.config import Hyperparameters, PretrainingSettings
+from glue_bench.config import Evaluation, Hyperparameters, PretrainingSettings
 from glue_bench.records.base import NAME, Digest, Text, Value, Whole, Word
 
 COMPUTES = 1
@@ -52,7 +52,7 @@ class Work(Value):
     plugin: Digest | None = None
     tokenizer: Digest
     checkpoint: Text
-    origin: Literal["pretrained", "adapted", "grafted", "scratch", "as published"]
+    origin: Literal["pretrained", "adapted", "grafted", "scratch", "as published", "finished"]
 
     @model_validator(mode="after")
     def _with_id(self) -> Self:
@@ -101,10 +101,11 @@ class Work(Value):
 
 
 class Cell(Work):
-    """One fine-tuning run, with all that decides its result.
+    """One fine-tuning run, or one evaluation of a finished model, with all that decides its result.
 
-    It starts from the `pretraining` of this id after `steps` steps, or from the encoder of the cell
-    `mnli`. `data` is the digest of all rows of the task that the run may see.
+    A run starts from the `pretraining` of this id after `steps` steps, or from the encoder of the
+    cell `mnli`. `data` is the digest of all rows of the task that the run may see. An evaluation
+    has other `settings`, and rate 0 and seed 0: nothing in it is trained or drawn.
     """
 
     kind: ClassVar = "cells"
@@ -112,7 +113,7 @@ class Cell(Work):
     resumes: ClassVar = False
     task: Word
     data: Digest
-    settings: Hyperparameters
+    settings: Hyperparameters | Evaluation
     seed: Whole
     pretraining: Word | None = None
     pretraining_seed: Whole | None = None
@@ -122,6 +123,18 @@ class Cell(Work):
     @property
     def after(self) -> tuple[str, ...]:
         return tuple(name for name in (self.pretraining, self.mnli) if name)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it is a fine-tuning run, and no evaluation."""
+        return isinstance(self.settings, Hyperparameters)
+
+    @property
+    def hyperparameters(self) -> Hyperparameters:
+        """The settings of a fine-tuning run. Raises TypeError for an evaluation."""
+        if not isinstance(self.settings, Hyperparameters):
+            raise TypeError(f"{self.id} is not trained")
+        return self.settings
 
     @property
     def kind_title(self) -> str:
@@ -135,6 +148,8 @@ class Cell(Work):
 
     @property
     def slug(self) -> str:
+        if not self.is_trained:
+            return f"{self.arm}-{self.task}"
         pretraining = "" if self.pretraining_seed in (None, 1) else f"-p{self.pretraining_seed}"
         steps = "" if self.steps is None else f"{pretraining}-step{self.steps}"
         return f"{self.arm}-{self.task}-lr{self.settings.learning_rate:g}-s{self.seed}{steps}"
@@ -156,6 +171,8 @@ class Cell(Work):
 
     @property
     def label(self) -> str:
+        if not self.is_trained:
+            return f"{self.arm} on {self.task}"
         steps = "" if self.steps is None else f" after {self.steps} steps"
         steps += "" if self.pretraining_seed in (None, 1) else f" of seed {self.pretraining_seed}"
         rate = self.settings.learning_rate

@@ -209,6 +209,7 @@ def column_estimate(
         arms: The arms of the group.
         reference: The arm that the others are compared with.
     """
+    column_runs = replace(column_runs, single_runs=column_runs.has_single_runs(arms))
     rows_by_arm = _rows_by_arm(column_runs, arms)
     pretrainings: dict[str, set[int]] = {}
     for arm, rows in rows_by_arm.items():

@@ -1,6 +1,6 @@
 """The runs of one column: which arm each belongs to, its seeds, its score and its predictions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -100,6 +100,8 @@ class ColumnRuns:
         clusters: The number of each example's cluster, (examples,), where some examples share a
             text. Every number up to the largest occurs.
         single_runs: Whether each arm has one run, whose interval covers other examples alone.
+        finished_arms: The arms whose model is finished: no seed decides its score. A group of them
+            alone is compared as single runs are.
     """
 
     measure: Measure
@@ -112,6 +114,7 @@ class ColumnRuns:
     averaged: bool = True
     clusters: np.ndarray | None = None
     single_runs: bool = False
+    finished_arms: frozenset[str] = frozenset()
 
     @property
     def column(self) -> str:
@@ -127,6 +130,10 @@ class ColumnRuns:
     def independent_examples(self) -> int:
         """Return the number of examples, or of their clusters."""
         return len(self.labels if self.clusters is None else np.unique(self.clusters))
+
+    def has_single_runs(self, arms: Collection[str]) -> bool:
+        """Return whether these arms are compared by their examples alone."""
+        return self.single_runs or self.finished_arms.issuperset(arms)
 
     def subset(self, rows: np.ndarray) -> "ColumnRuns":
         """Return the runs with these indices."""

@@ -61,6 +61,7 @@ LEAST_FOR_DEVIATION = 3
 MIN_PAIRED_SEEDS = 6
 """The number of seeds below which there is no paired t test."""
 COVERS = {
+    "examples": "other examples; of these models alone",
     "fine-tuning": "other fine-tuning seeds, other examples; not other pretrainings",
     "random": "other fine-tuning seeds, other examples",
     "pretraining": (

@@ -72,7 +72,8 @@ def lacking_records(needed: NeededWeights, store: Store, finished: Finished) -> 
         if record is None:
             continue
         reason = lacks(record, plan.tasks[cell.task])
-        if not reason and needed.keep and store.models.find(record) is None:
+        keeps = needed.keep and cell.is_trained
+        if not reason and keeps and store.models.find(record) is None:
             reason = NO_MODEL
         if reason:
             incomplete[cell.id] = reason

@@ -1,15 +1,19 @@
 """From an experiment to its plan: every cell and pretraining with all that decides its result."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
+import pandas as pd
+
+from glue_bench.config import SCRATCH, Arm, Experiment, PretrainingSettings
 from glue_bench.config.load import Names, listed
 from glue_bench.config.own_task import OwnTask
 from glue_bench.data.tasks import find_task
 from glue_bench.errors import UserError
+from glue_bench.model import finished
 from glue_bench.model.checks import budget, native_budget
 from glue_bench.model.native import SUMMARY, NativeStart
 from glue_bench.model.plugins import plugin_digest
@@ -54,8 +58,9 @@ def _without_places(inputs: Inputs) -> Experiment:
     experiment = inputs.experiment
     arms = []
     for arm in experiment.arms:
+        example = arm.checkpoint_of(experiment.tasks[0])
         names = {
-            "checkpoint": _public_name(arm.checkpoint),
+            "checkpoint": _public_name(arm.checkpoint, example),
             "tokenizer": _public_name(arm.tokenizer) if arm.tokenizer else None,
         }
         arms.append(arm.model_copy(update=names))
@@ -82,9 +87,12 @@ def _public_task(task: str | OwnTask) -> str | OwnTask:
     return task if isinstance(task, str) else task.without_places()
 
 
-def _public_name(place: str) -> str:
-    """The last name of a path, as `./name`, which is no id of the hub; or an id as it is."""
-    is_here = place.startswith(PATHS) or (place != SCRATCH and Path(place).exists())
+def _public_name(place: str, example: str = "") -> str:
+    """The last name of a path, as `./name`, which is no id of the hub; or an id as it is.
+
+    `example` is a place that it stands for, if it stands for several.
+    """
+    is_here = place.startswith(PATHS) or (place != SCRATCH and Path(example or place).exists())
     return f"./{PurePath(place).name}" if is_here else place
 
 
@@ -117,8 +125,8 @@ def arm_identity(inputs: ArmInputs) -> dict[str, Any]:
     return {
         "arm": arm.name,
         "variant": arm.variant,
-        "options": {} if arm.variant == NATIVE else canonical_options(arm.variant, arm.options),
-        "plugin": plugin_digest(arm.variant),
+        "options": {} if arm.is_of_others else canonical_options(arm.variant, arm.options),
+        "plugin": plugin_digest(inputs.variant),
         "tokenizer": inputs.tokenizer_digest,
         "checkpoint": inputs.start_digest,
         "origin": inputs.origin,
@@ -181,7 +189,11 @@ class _Cells:
     def __init__(self, inputs: Inputs, pretrainings: Sequence[Pretraining]) -> None:
         self.inputs = inputs
         self.experiment = inputs.experiment
-        self.arms = {name: arm_identity(arm) for name, arm in inputs.arms.items()}
+        self.arms: list[str] = []
+        self.finished_arms: list[str] = []
+        for arm in inputs.experiment.arms:
+            (self.finished_arms if arm.is_finished else self.arms).append(arm.name)
+        self.identity = cache(self._identity)
         self.pretraining_ids: dict[tuple[str, int | None], str] = {}
         for job in pretrainings:
             self.pretraining_ids[job.arm, job.seed] = job.id
@@ -201,12 +213,26 @@ class _Cells:
             runs = product(rates, pretraining_seeds, experiment.seeds, self.arms)
             for rate, pretraining_seed, seed, arm in runs:
                 yield self._cell(_CellPlace(arm, task, rate, seed, step, pretraining_seed))
+            for arm in self.finished_arms:
+                yield self._evaluation(arm, task)
+
+    def _identity(self, arm: str, task: str) -> dict[str, Any]:
+        return arm_identity(self.inputs.arms[arm].on(task))
+
+    def _evaluation(self, arm: str, task: str) -> Cell:
+        return Cell(
+            **self.identity(arm, task),
+            task=task,
+            data=self.inputs.tasks.data(task).digest,
+            settings=self.experiment.finetuning.evaluation(task),
+            seed=0,
+        )
 
     def _cell(self, place: _CellPlace) -> Cell:
         tuning = self.experiment.finetuning
         starts_from_mnli = place.task in tuning.from_mnli
         return Cell(
-            **self.arms[place.arm],
+            **self.identity(place.arm, place.task),
             task=place.task,
             data=self.inputs.tasks.data(place.task).digest,
             settings=tuning.hyperparameters(place.task, place.rate),
@@ -235,6 +261,8 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
         # Its model runs here, on the longest text: one that cannot is refused.
         longest = max(tuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks)
         cost = native_budget(start, arm_inputs.tokenizer, longest, arm.name)
+        if arm.is_finished:
+            return ArmFacts(summary=finished.SUMMARY, **cost)
         check_native(arm_inputs, start)
         return ArmFacts(summary=SUMMARY, **cost)
     pretraining = experiment.pretraining
@@ -273,14 +301,26 @@ def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
 
 
 def _expected_tokens(task: str, inputs: Inputs) -> int:
-    """Estimate how many tokens a cell trains on, over all epochs, from characters alone."""
-    frame = inputs.tasks.train_split(task)
+    """Estimate how many tokens a cell trains on, over all epochs, from characters alone.
+
+    If all arms are finished, it is how many tokens a cell reads of the validation splits.
+    """
     settings = inputs.experiment.finetuning.hyperparameters(task, 0.0)
+    if not inputs.experiment.trains:
+        frames = inputs.tasks.validation_splits(task)
+        return sum(round(_tokens_of(frame, settings.max_length)) for frame in frames)
+    frame = inputs.tasks.train_split(task)
+    steps_per_epoch = settings.steps_per_epoch(len(frame))
+    tokens = _tokens_of(frame, settings.max_length)
+    return round(tokens * settings.steps(steps_per_epoch) / steps_per_epoch)
+
+
+def _tokens_of(frame: pd.DataFrame, max_length: int) -> float:
+    """Estimate the tokens of a split."""
     columns = ["text_a", "text_b"] if "text_b" in frame else ["text_a"]
     characters = frame[columns].map(len).sum(axis="columns")
-    tokens = (characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS).clip(upper=settings.max_length)
-    steps_per_epoch = settings.steps_per_epoch(len(frame))
-    return round(float(tokens.sum()) * settings.steps(steps_per_epoch) / steps_per_epoch)
+    tokens = (characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS).clip(upper=max_length)
+    return float(tokens.sum())
 
 
 def select(cells: Sequence[Cell], only: Names) -> list[Cell]:

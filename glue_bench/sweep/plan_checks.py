@@ -1,11 +1,13 @@
 """Refusals of arms, tasks and a pretraining that cannot run, before a plan is made of them."""
 
-from glue_bench.config import NATIVE, Arm
+from collections.abc import Sequence
+
 from glue_bench.errors import UserError
 from glue_bench.model.arms import check_arms
 from glue_bench.model.checks import check_order
 from glue_bench.model.native import NativeStart
 from glue_bench.model.plugins import add_plugins, check_plugin
+from glue_bench.training.arm_inputs import ArmInputs
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import NAME_ONE, vocabulary_size
 
@@ -20,7 +22,7 @@ def check_inputs(inputs: Inputs) -> None:
     in_source = inputs.tasks.in_source
     tasks_of_data = inputs.tasks.source.tasks() if in_source else []
     add_plugins(experiment.plugins)
-    our_arms = [arm for arm in experiment.arms if arm.variant != NATIVE]
+    our_arms = [arm for arm in experiment.arms if not arm.is_of_others]
     for arm in our_arms:
         check_plugin(arm.variant, arm.options)
     missing = [task for task in in_source if task not in tasks_of_data]
@@ -36,19 +38,25 @@ def check_inputs(inputs: Inputs) -> None:
     for arm in our_arms:
         check_order(inputs.arms[arm.name].start, arm.name)
     for arm in experiment.arms:
-        _check_arm(arm, inputs)
+        arm_inputs = inputs.arms[arm.name]
+        if arm.is_finished:
+            for task in experiment.tasks:
+                _check_arm(arm_inputs.on(task), [task], inputs)
+        else:
+            _check_arm(arm_inputs, experiment.tasks, inputs)
     _check_pretraining_seeds(inputs)
 
 
 def _check_task(task: str, inputs: Inputs) -> None:
     """Refuse a task without what its cells are scored on."""
     experiment = inputs.experiment
-    train = inputs.tasks.train_split(task)
     splits = inputs.tasks.data(task).splits
+    if experiment.trains:
+        train = inputs.tasks.train_split(task)
     if not any(name.startswith("validation") for name in splits):
         fault = f"task '{task}' has no validation split in '{experiment.data}'"
         raise UserError(f"{fault}; complete the data or leave the task out of `tasks`")
-    if experiment.finetuning.held_out_share and len(train) < 2:
+    if experiment.trains and experiment.finetuning.held_out_share and len(train) < 2:
         fault = "the train split has one example, of which nothing can be held out"
         raise UserError(f"task '{task}': {fault}")
     inputs.tasks.diagnostics(task)
@@ -68,22 +76,28 @@ def _check_pretraining_seeds(inputs: Inputs) -> None:
         )
 
 
-def _check_arm(arm: Arm, inputs: Inputs) -> None:
-    """Refuse an arm that cannot take its texts, or that would see other tokens than other arms."""
+def _check_arm(arm: ArmInputs, tasks: Sequence[str], inputs: Inputs) -> None:
+    """Refuse an arm that cannot take its texts, or that would see other tokens than other arms.
+
+    Args:
+        arm: the arm.
+        tasks: the tasks that its checkpoint is for.
+        inputs: of the experiment.
+    """
     _check_common_tokenizer(arm, inputs)
-    _check_vocabulary(arm, inputs)
+    _check_vocabulary(arm)
     _check_segment_pairs(arm, inputs)
-    _check_lengths(arm, inputs)
-    start = inputs.arms[arm.name].start
+    _check_lengths(arm, tasks, inputs)
+    start = arm.start
     if isinstance(start, NativeStart) and start.counts_ends:
-        for task in inputs.experiment.tasks:
+        for task in tasks:
             _check_ends(arm, task, inputs)
 
 
-def _check_common_tokenizer(arm: Arm, inputs: Inputs) -> None:
+def _check_common_tokenizer(arm: ArmInputs, inputs: Inputs) -> None:
     """Refuse arms that would be pretrained on other tokens."""
     first = inputs.first_arm
-    is_other = inputs.arms[arm.name].tokenizer_digest != first.tokenizer_digest
+    is_other = arm.tokenizer_digest != first.tokenizer_digest
     if inputs.experiment.pretraining and is_other:
         raise UserError(
             f"arms '{first.name}' and '{arm.name}' have different tokenizers, so they cannot be "
@@ -92,21 +106,18 @@ def _check_common_tokenizer(arm: Arm, inputs: Inputs) -> None:
         )
 
 
-def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
+def _check_vocabulary(arm: ArmInputs) -> None:
     """Refuse a tokenizer with more tokens or segments than the encoder embeds."""
-    arm_inputs = inputs.arms[arm.name]
-    tokens = vocabulary_size(arm_inputs.tokenizer)
-    config = arm_inputs.start.config.get_text_config()
+    tokens = vocabulary_size(arm.tokenizer)
+    config = arm.start.config.get_text_config()
     embedded_tokens = getattr(config, "vocab_size", tokens)  # CANINE hashes characters
-    tokenizer_segments, encoder_segments = arm_inputs.segments
+    tokenizer_segments, encoder_segments = arm.segments
+    checkpoint = f"the checkpoint '{arm.arm.checkpoint}'"
     if tokens > embedded_tokens:
-        fault = (
-            f"has {tokens} tokens but the checkpoint '{arm.checkpoint}' embeds {embedded_tokens}"
-        )
+        fault = f"has {tokens} tokens but {checkpoint} embeds {embedded_tokens}"
     elif tokenizer_segments > encoder_segments > 1:
         fault = (
-            f"tells {tokenizer_segments} segments apart but the checkpoint '{arm.checkpoint}' "
-            f"embeds {encoder_segments}"
+            f"tells {tokenizer_segments} segments apart but {checkpoint} embeds {encoder_segments}"
         )
     else:
         return
@@ -114,12 +125,12 @@ def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
     raise UserError(f"arm '{arm.name}': the tokenizer {fault}; {advice}")
 
 
-def _check_segment_pairs(arm: Arm, inputs: Inputs) -> None:
+def _check_segment_pairs(arm: ArmInputs, inputs: Inputs) -> None:
     """Refuse to pretrain on pairs of segments if the tokenizer or the encoder has one segment."""
     pretraining = inputs.experiment.pretraining
     if pretraining is None or pretraining.segments != "pairs":
         return
-    tokenizer_segments, encoder_segments = inputs.arms[arm.name].segments
+    tokenizer_segments, encoder_segments = arm.segments
     if tokenizer_segments < 2:
         fault = f"tokenizer tells {tokenizer_segments} segments"
     elif encoder_segments < 2:
@@ -131,14 +142,14 @@ def _check_segment_pairs(arm: Arm, inputs: Inputs) -> None:
     )
 
 
-def _check_lengths(arm: Arm, inputs: Inputs) -> None:
+def _check_lengths(arm: ArmInputs, tasks: Sequence[str], inputs: Inputs) -> None:
     """Refuse texts that are longer than the positions of a checkpoint."""
     experiment = inputs.experiment
-    positions = inputs.arms[arm.name].start.positions
+    positions = arm.start.positions
     if positions is None:
         return
-    limit = f"the {positions} positions of '{arm.checkpoint}'"
-    for task in experiment.tasks:
+    limit = f"the {positions} positions of '{arm.arm.checkpoint}'"
+    for task in tasks:
         length = experiment.finetuning.hyperparameters(task, 0.0).max_length
         if length > positions:
             fault = f"max_length {length} of task '{task}' exceeds {limit}"
@@ -151,9 +162,9 @@ def _check_lengths(arm: Arm, inputs: Inputs) -> None:
         raise UserError(f"arm '{arm.name}': {fault}; {advice}")
 
 
-def _check_ends(arm: Arm, task: str, inputs: Inputs) -> None:
+def _check_ends(arm: ArmInputs, task: str, inputs: Inputs) -> None:
     """Refuse a text with the token that ends a text in it, for models that count these tokens."""
-    end = inputs.arms[arm.name].tokenizer.eos_token
+    end = arm.tokenizer.eos_token
     if end is None:
         return
     splits = dict(inputs.tasks.data(task).splits)

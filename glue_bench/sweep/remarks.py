@@ -90,9 +90,7 @@ def arms_without_segments(situation: Situation) -> Iterator[str]:
         of_tokenizer, of_encoder = inputs.arms[arm.name].segments
         if of_tokenizer > 1 >= of_encoder:
             names.append(arm.name)
-    if names and any(
-        "text_b" in inputs.tasks.train_split(task) for task in inputs.experiment.tasks
-    ):
+    if names and any(inputs.tasks.has_pairs(task) for task in inputs.experiment.tasks):
         cause = "because the encoder has no other"
         yield f"both texts of a pair are segment 0, {cause}: {', '.join(names)}"
 

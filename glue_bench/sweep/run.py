@@ -219,7 +219,9 @@ def _write_plan(plan: Plan, inputs: Inputs) -> None:
     for task in plan.tasks:
         data = inputs.tasks.data(task)
         if not inputs.store.labels.has(task, data.digest, share):
-            baselines = baseline_predictions(data, share)
+            # Baselines are fitted on the rows that arms are trained on.
+            trains = inputs.experiment.trains
+            baselines = baseline_predictions(data, share) if trains else {}
             clusters = cluster_numbers(data)
             labels[task] = {GOLD: known_labels(data), CLUSTERS: clusters, **baselines}
     digests = {job.plugin for job in plan.jobs}

@@ -21,6 +21,8 @@ def leaves_model(cell: Cell, experiment: Experiment) -> bool:
     A worker has no plan and asks this. In a plan it is true of `NeededWeights.followers`.
     """
     tuning = experiment.finetuning
+    if not cell.is_trained:
+        return False
     if tuning.keep is not None:
         return True
     has_followers = any(task in tuning.from_mnli for task in experiment.tasks)

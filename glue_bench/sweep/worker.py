@@ -41,6 +41,7 @@ from glue_bench.records.values import (
 from glue_bench.sweep.plan import arm_identity
 from glue_bench.sweep.weights import leaves_model
 from glue_bench.training.device import Compute, choose_compute
+from glue_bench.training.evaluate import evaluate
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.kept import save_kept
@@ -50,6 +51,8 @@ from glue_bench.training.pretraining_folder import OtherComputerError, Pretraini
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.task_inputs import is_test
 
+Report = Callable[[int, int | None, Callable[[], float] | None], None]
+"""Says how far a job is: its step, the number of steps, and a function for its loss, if any."""
 MIN_REPORT_SECONDS = 2.0  # between two reports of how far a job is
 MAX_LISTING_SECONDS = 60.0  # until a shared disk lists what another machine has written
 
@@ -107,6 +110,8 @@ class Worker:
                 self._wait_for_starts(job)
                 if isinstance(job, Pretraining):
                     return self._pretrain(job, report)
+                if not job.is_trained:
+                    return self._evaluate(job, report)
                 return self._finetune(job, report)
             except OtherComputerError as error:
                 return self._fail(job, str(error))  # the sweep goes on without this worker
@@ -122,7 +127,7 @@ class Worker:
 
     def _check_files(self, job: Job) -> None:
         """Raise UserError where this machine has other files than the one that planned the job."""
-        facts = arm_identity(self.inputs.arms[job.arm])
+        facts = arm_identity(self.inputs.arm_of(job))
         if isinstance(job, Pretraining):
             facts["corpus"] = self.inputs.text.corpus.digest
         else:
@@ -153,15 +158,32 @@ class Worker:
             weights = weights_digest(outcome.model.base_model.state_dict())
             record = record.model_copy(update={"weights": weights})
 
-        kind = cell.settings.predictions or "float32"  # they were rounded before they were scored
-        logits = {}
-        tests = {}
-        for split, values_of_split in outcome.predictions.items():
+        save = partial(save_kept, outcome=outcome, inputs=self.inputs) if keeps else None
+        return self._store_cell(record, outcome.predictions, save)
+
+    def _evaluate(self, cell: Cell, report: Report) -> Record:
+        """Score a finished model. No copy of it is kept: it lies where it was found."""
+        outcome = evaluate(cell, self.inputs, self.compute, progress=report)
+        return self._store_cell(outcome.record, outcome.predictions)
+
+    def _store_cell(
+        self, record: Record, predictions: Arrays, save: Callable[[Path], None] | None = None
+    ) -> Record:
+        """Store a cell: scored predictions in the type in which they were scored, and the others.
+
+        Args:
+            record: of the cell.
+            predictions: the logits of each split.
+            save: writes the files of its model, if that is kept.
+        """
+        kind = record.cell.settings.predictions or "float32"
+        logits: dict[str, np.ndarray] = {}
+        tests: dict[str, np.ndarray] = {}
+        for split, values_of_split in predictions.items():
             if is_test(split):
                 tests[split] = values_of_split
             else:
                 logits[split] = values_of_split.astype(kind)
-        save = partial(save_kept, outcome=outcome, inputs=self.inputs) if keeps else None
         return self.store.write(record, save, logits=logits, tests=tests)
 
     def _pretrain(self, job: Pretraining, report: OnStep) -> PretrainingRecord | Failure:
@@ -244,7 +266,7 @@ class Worker:
         return failure
 
     @contextmanager
-    def _reporting(self, job_id: str) -> Iterator[OnStep]:
+    def _reporting(self, job_id: str) -> Iterator[Report]:
         """In this block a file says how far the job is. If it cannot be written, it is left out."""
         began = time.time()
         worker = f"{socket.gethostname()}:{os.getpid()}"

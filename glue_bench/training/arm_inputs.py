@@ -2,18 +2,20 @@
 
 import json
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment
+from glue_bench.config import FINISHED, NATIVE, SCRATCH, Arm, Experiment
+from glue_bench.data.tasks import find_task
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.finished import FinishedStart, read_finished
 from glue_bench.model.grafts import graft
 from glue_bench.model.locate import fingerprint, locate
-from glue_bench.model.native import NativeStart, read_native
+from glue_bench.model.native import LoadedClassifier, NativeStart, load_classifier, read_native
 from glue_bench.model.start import Start
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.training import tokenizers
@@ -21,6 +23,7 @@ from glue_bench.training.device import Compute
 from glue_bench.training.task_inputs import Encoding, TaskInputs
 from glue_bench.training.text_inputs import TextInputs
 
+MAX_CLASSIFIERS = 1  # a process may not have memory for all finished models of an experiment
 # What an arm is after a pretraining of ours, by its origin.
 TRAINED_ORIGINS = {"scratch": "pretrained", "grafted": "adapted"}
 
@@ -41,6 +44,7 @@ class ArmFiles:
         self.segment_types = cache(tokenizers.segment_types)
         self.fingerprint = cache(self._read_fingerprint)
         self.checkpoint = cache(self._read_checkpoint)
+        self.load_classifier = lru_cache(MAX_CLASSIFIERS)(self._load_classifier)
 
     @cached_property
     def scratch_tokenizer(self) -> PreTrainedTokenizerBase:
@@ -73,6 +77,11 @@ class ArmFiles:
     def _read_checkpoint(self, name: str, revision: str | None) -> Start:
         return read_checkpoint(name, revision, self.fingerprint(name, revision))
 
+    def _load_classifier(
+        self, name: str, revision: str | None, tokenizer: PreTrainedTokenizerBase
+    ) -> LoadedClassifier:
+        return load_classifier(name, revision, tokenizer, self.fingerprint(name, revision))
+
 
 class ArmInputs:
     """One arm of an experiment, and what its cells and pretrainings start from.
@@ -86,6 +95,10 @@ class ArmInputs:
         self.files = files
         self.experiment = files.experiment
         self.is_trainable: dict[Compute, bool] = {}  # filled in by `trial.compute_of`
+
+    def on(self, task: str) -> "ArmInputs":  # noqa: ARG002
+        """Return the inputs of the arm's cells on a task."""
+        return self
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -105,6 +118,11 @@ class ArmInputs:
     def segments(self) -> tuple[int, int]:
         """How many segments the tokenizer and the encoder tell apart; 0 if there is no table."""
         return self.files.segment_types(self.tokenizer), self.start.segment_types
+
+    @property
+    def variant(self) -> str:
+        """The variant of its encoder, also that of a finished model of glue-bench."""
+        return self.arm.variant
 
     def encoding(self, max_length: int) -> Encoding:
         """Return how the arm's texts become tokens, at most `max_length` of each text."""
@@ -182,7 +200,7 @@ class ArmInputs:
             if self.arm.embedding_size is not None:
                 sizes = json.dumps(json.loads(sizes) | {"embedding_size": self.arm.embedding_size})
             return f"{SCRATCH} {sizes}"
-        start = self.start if self.arm.variant == NATIVE else None
+        start = self.start if self.arm.is_of_others else None
         reading = start.reading if isinstance(start, NativeStart) else ""
         return self.fingerprint + reading
 
@@ -198,3 +216,39 @@ class ArmInputs:
         if self.experiment.pretraining is None:
             return origin
         return TRAINED_ORIGINS.get(origin, origin)
+
+
+class FinishedInputs(ArmInputs):
+    """A finished arm on one task, on which it may have a checkpoint of its own."""
+
+    def __init__(self, arm: Arm, files: ArmFiles, task: str) -> None:
+        resolved = arm.model_copy(update={"checkpoint": arm.checkpoint_of(task)})
+        super().__init__(resolved, files)
+        self.task = task
+        self.inputs_by_task: dict[str, ArmInputs] = {task: self}
+        self.template = arm
+
+    def on(self, task: str) -> ArmInputs:
+        """Return the inputs of the arm's cells on a task."""
+        if task not in self.inputs_by_task:
+            self.inputs_by_task[task] = FinishedInputs(self.template, self.files, task)
+        return self.inputs_by_task[task]
+
+    @cached_property
+    def start(self) -> FinishedStart:
+        """What is known of the classifier."""
+        arm = self.arm
+        load = partial(self.files.load_classifier, arm.checkpoint, arm.revision, self.tokenizer)
+        task = find_task(self.task)
+        return read_finished(arm.checkpoint, load, self.tokenizer, task, arm.labels)
+
+    @property
+    def variant(self) -> str:
+        """The variant of its encoder, if glue-bench has trained it."""
+        config = self.start.config
+        return config.variant if isinstance(config, EncoderConfig) else self.arm.variant
+
+    @property
+    def origin(self) -> str:
+        """The origin of finished arms."""
+        return FINISHED

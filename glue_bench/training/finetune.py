@@ -19,6 +19,7 @@ from glue_bench.model.native import NativeClassifier
 from glue_bench.model.start import Start
 from glue_bench.records.values import Cell, Epoch, Record
 from glue_bench.training.device import Compute
+from glue_bench.training.evaluate import evaluation_tokens, rounded_as_stored
 from glue_bench.training.fixed_steps import (
     SHARED,
     FixedSteps,
@@ -47,7 +48,6 @@ from glue_bench.training.tokens import (
 )
 from glue_bench.training.trial import compute_of, padded_length
 
-EVALUATION_TOKENS = 4_096  # of a batch on a CPU; a GPU takes sixteen times as many
 Classifier = EncoderForSequenceClassification | NativeClassifier
 
 
@@ -98,8 +98,8 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
     )
     with on_threads(compute.threads_for(start.hidden_size)):
         chosen = compute_of(inputs.arms[cell.arm], compute)
-        train_split = attempt.tokens.splits["train"]
-        has_graph = chosen.graph and takes_fixed_steps(start, cell.settings, len(train_split))
+        rows = len(attempt.tokens.splits["train"])
+        has_graph = chosen.graph and takes_fixed_steps(start, cell.hyperparameters, rows)
         attempt = replace(attempt, compute=replace(chosen, graph=has_graph))
         while True:
             try:
@@ -131,7 +131,7 @@ class Attempt:
     def after(self, error: Exception) -> "Attempt":
         """Return the attempt that follows on an error. Raises the error if there is none."""
         if is_out_of_memory(error) and self.micro_batch_size != 1:
-            rows = self.micro_batch_size or self.cell.settings.batch_size
+            rows = self.micro_batch_size or self.cell.hyperparameters.batch_size
             compute = replace(self.compute, graph=False)
             return replace(self, compute=compute, micro_batch_size=max(1, rows // 2))
         if isinstance(error, NonFiniteLossError) and self.compute.bf16:
@@ -148,7 +148,7 @@ class Attempt:
         model = self.new_model()
         fixed_steps = None
         if self.compute.graph:
-            fixed_steps = shared_steps(model, self.cell.settings, self.compute)
+            fixed_steps = shared_steps(model, self.cell.hyperparameters, self.compute)
             model = fixed_steps.model
         parameters = sum(parameter.numel() for parameter in model.parameters())
         history, predictions, training_seconds = self.train(model, fixed_steps)
@@ -160,6 +160,7 @@ class Attempt:
         for name in (*find_task(task).test_splits, *DIAGNOSTICS.get(task, ())):
             if name in splits:
                 predictions[name] = self.predict(model, name)
+        settings = self.cell.hyperparameters
         scores = dict(history[-1].scores)
         scores.pop(HELD_OUT, None)
         record = Record(
@@ -169,7 +170,7 @@ class Attempt:
             collapsed=tuple(collapsed),
             seconds=round(time.perf_counter() - began, 3),
             training_seconds=round(training_seconds, 3),
-            training_tokens=trained_tokens(splits["train"], self.cell.settings, self.cell.seed),
+            training_tokens=trained_tokens(splits["train"], settings, self.cell.seed),
             parameters=parameters,
             graft_is_exact=self.start.exact if self.start.origin == "grafted" else None,
             variance_kept=dict(self.start.variance_kept),
@@ -194,7 +195,7 @@ class Attempt:
             The epochs, the last epoch's logits of all scored splits, and the seconds of training.
         """
         task = self.cell.task
-        settings = self.cell.settings
+        settings = self.cell.hyperparameters
         train_split = self.tokens.splits["train"]
         history: list[Epoch] = []
         predictions: dict[str, np.ndarray] = {}
@@ -245,12 +246,11 @@ class Attempt:
         They are rounded as they are stored, so that whoever has the predictions gets the same
         scores.
         """
-        stored_type = self.cell.settings.predictions or "float32"
         predictions = {}
         for name in (*find_task(self.cell.task).validation_splits, HELD_OUT):
             if name in self.tokens.splits:
                 logits = self.predict(model, name)
-                predictions[name] = logits.astype(stored_type).astype(np.float32)
+                predictions[name] = rounded_as_stored(logits, self.cell)
         return predictions
 
     def predict(self, model: Classifier, name: str) -> np.ndarray:
@@ -258,8 +258,8 @@ class Attempt:
 
         Batches are as small as the parts of training batches.
         """
-        batch_size = self.cell.settings.batch_size
-        full_tokens = EVALUATION_TOKENS * (16 if self.compute.device.type == "cuda" else 1)
+        batch_size = self.cell.hyperparameters.batch_size
+        full_tokens = evaluation_tokens(self.compute)
         tokens = int(full_tokens * (self.micro_batch_size or batch_size) / batch_size)
         split = self.tokens.splits[name]
         batches = evaluation_batches(split, self.tokens.padding_id, tokens, self.padded)

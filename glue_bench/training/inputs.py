@@ -3,12 +3,12 @@
 from functools import lru_cache
 from pathlib import Path
 
-from glue_bench.config import Experiment
+from glue_bench.config import Arm, Experiment
 from glue_bench.errors import UserError
 from glue_bench.model.start import Start
 from glue_bench.records.store import Store
-from glue_bench.records.values import Cell
-from glue_bench.training.arm_inputs import ArmFiles, ArmInputs
+from glue_bench.records.values import Cell, Job
+from glue_bench.training.arm_inputs import ArmFiles, ArmInputs, FinishedInputs
 from glue_bench.training.task_inputs import TaskInputs
 from glue_bench.training.text_inputs import TextInputs
 from glue_bench.training.tokens import TokenisedTask
@@ -28,8 +28,18 @@ class Inputs:
         self.tasks = TaskInputs(experiment)
         self.text = TextInputs(experiment)
         files = ArmFiles(experiment, self.tasks, self.text)
-        self.arms = {arm.name: ArmInputs(arm, files) for arm in experiment.arms}
+        self.arms = {arm.name: self._arm_inputs(arm, files) for arm in experiment.arms}
         self._pretrained_start = lru_cache(MAX_CACHED_STARTS)(self._read_pretrained_start)
+
+    def _arm_inputs(self, arm: Arm, files: ArmFiles) -> ArmInputs:
+        if arm.is_finished:
+            return FinishedInputs(arm, files, self.experiment.tasks[0])
+        return ArmInputs(arm, files)
+
+    def arm_of(self, job: Job) -> ArmInputs:
+        """Return the inputs of the arm of a job, on the task of a cell."""
+        arm = self.arms[job.arm]
+        return arm.on(job.task) if isinstance(job, Cell) else arm
 
     @property
     def first_arm(self) -> ArmInputs:
@@ -37,8 +47,13 @@ class Inputs:
         return self.arms[self.experiment.arms[0].name]
 
     def tokens(self, cell: Cell) -> TokenisedTask:
-        """Return the tokens of a cell's task under the tokenizer of its arm."""
-        encoding = self.arms[cell.arm].encoding(cell.settings.max_length)
+        """Return the tokens of a cell's task under the tokenizer of its arm.
+
+        An evaluation reads no train split.
+        """
+        encoding = self.arm_of(cell).encoding(cell.settings.max_length)
+        if not cell.is_trained:
+            return self.tasks.tokens_without_train(cell.task, encoding)
         return self.tasks.tokens(cell.task, encoding, cell.settings.held_out_share)
 
     def cell_start(self, cell: Cell) -> Start:
@@ -46,7 +61,7 @@ class Inputs:
 
         Raises UserError if the weights are absent or damaged.
         """
-        arm = self.arms[cell.arm]
+        arm = self.arm_of(cell)
         start = arm.start
         if cell.pretraining is not None and cell.steps is not None:
             folder = self.store.checkpoints.at_step(cell.pretraining, cell.steps)

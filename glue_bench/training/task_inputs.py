@@ -49,6 +49,7 @@ class TaskInputs:
         self.data: Callable[[str], TaskData] = cache(self.read_data)
         self._encoded = cache(self._encode)
         self._divided = cache(self._divide)
+        self._encoded_without_train = cache(self._encode_without_train)
 
     @cached_property
     def source(self) -> Source:
@@ -90,6 +91,15 @@ class TaskInputs:
                 f"task '{task}' has no train split in '{self.experiment.data}'; {advice}"
             )
         return splits["train"]
+
+    def has_pairs(self, task: str) -> bool:
+        """Whether the texts of a task come in pairs."""
+        return any("text_b" in frame for frame in self.data(task).splits.values())
+
+    def validation_splits(self, task: str) -> list[pd.DataFrame]:
+        """Return the splits of a task that are scored, as far as the data have them."""
+        splits = self.data(task).splits
+        return [splits[name] for name in find_task(task).validation_splits if name in splits]
 
     def diagnostics(self, task: str) -> dict[str, TaskData]:
         """Return the diagnostic sets that models of `task` predict, such as AX for MNLI.
@@ -138,6 +148,17 @@ class TaskInputs:
         tokens = self._encoded(task, encoding)
         if held_out_share:
             tokens = self._divided(task, encoding, held_out_share)
+        return self._with_asked_splits(tokens, task, encoding)
+
+    def tokens_without_train(self, task: str, encoding: Encoding) -> TokenisedTask:
+        """Return the tokens of a task's splits as `tokens` does, but for train."""
+        tokens = self._encoded_without_train(task, encoding)
+        return self._with_asked_splits(tokens, task, encoding)
+
+    def _with_asked_splits(
+        self, tokens: TokenisedTask, task: str, encoding: Encoding
+    ) -> TokenisedTask:
+        """Add the diagnostic set and leave out test splits, as the experiment asks."""
         splits = dict(tokens.splits)
         if not self.predicts_test:
             splits = {name: split for name, split in splits.items() if not is_test(name)}
@@ -150,6 +171,17 @@ class TaskInputs:
             with_segments = replace(encoding, in_one_segment=False)
             return self._encoded(task, with_segments).in_one_segment()
         return tokenise(self.data(task), encoding.tokenizer, encoding.max_length)
+
+    def _encode_without_train(self, task: str, encoding: Encoding) -> TokenisedTask:
+        if encoding.in_one_segment:
+            with_segments = replace(encoding, in_one_segment=False)
+            return self._encoded_without_train(task, with_segments).in_one_segment()
+        data = self.data(task)
+        splits: dict[str, pd.DataFrame] = {}
+        for name, frame in data.splits.items():
+            if name != "train" and (self.predicts_test or not is_test(name)):
+                splits[name] = frame
+        return tokenise(replace(data, splits=splits), encoding.tokenizer, encoding.max_length)
 
     def _divide(self, task: str, encoding: Encoding, held_out_share: float) -> TokenisedTask:
         return hold_out(self._encoded(task, encoding), held_out_share)

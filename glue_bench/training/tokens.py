@@ -296,7 +296,11 @@ def trained_tokens(split: TokenisedSplit, settings: Hyperparameters, seed: int) 
 
 
 def evaluation_batches(
-    split: TokenisedSplit, padding_id: int, tokens: int, padded: Padded = int
+    split: TokenisedSplit,
+    padding_id: int,
+    tokens: int,
+    padded: Padded = int,
+    most_rows: int | None = None,
 ) -> Iterator[Batch]:
     """Yield every example once, longest first.
 
@@ -305,12 +309,14 @@ def evaluation_batches(
         padding_id: the id of padding.
         tokens: about how many tokens a batch has, with padding.
         padded: says to which length a batch is padded.
+        most_rows: how many rows a batch has at most, if that is not the tokens' to say.
     """
     order = np.argsort(-split.lengths, kind="stable")
     start = 0
     while start < len(order):
         length = padded(int(split.lengths[order[start]]))
-        stop = start + max(1, tokens // length)
+        rows = max(1, tokens // length)
+        stop = start + min(rows, most_rows or rows)
         yield collate(split, order[start:stop], padding_id, padded)
         start = stop
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from glue_bench.config import NATIVE
 from glue_bench.errors import UserError, first_line
 from glue_bench.model.fresh import drawing
 from glue_bench.model.native import NativeClassifier, NativeStart
@@ -132,7 +133,8 @@ def compute_of(arm: ArmInputs, compute: Compute) -> Compute:
     is no reason, because a cell deals with it.
     """
     start = arm.start
-    if not (compute.bf16 and isinstance(start, NativeStart)):
+    is_native = arm.arm.variant == NATIVE
+    if not (compute.bf16 and is_native and isinstance(start, NativeStart)):
         return compute
     if compute not in arm.is_trainable:
         arm.is_trainable[compute] = works_in(compute, make_trial(arm, start, compute))

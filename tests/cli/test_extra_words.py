@@ -7,7 +7,7 @@ from typer.main import get_command
 from glue_bench.cli import app
 
 COMMANDS = get_command(app).commands
-FOR_ANY_NUMBER = {"analyse", "compare", "export"}
+FOR_ANY_NUMBER = {"analyse", "compare", "evaluate", "export"}
 REQUIRED = {"convert": ["--variant", "add"]}
 WITHOUT_LIMIT = -1
 
@@ -18,7 +18,7 @@ def arguments_of(verb: str) -> list[TyperArgument]:
     ]
 
 
-def test_three_verbs_alone_take_any_number_of_words():
+def test_four_verbs_alone_take_any_number_of_words():
     verbs = {
         verb
         for verb in COMMANDS

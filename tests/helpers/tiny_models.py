@@ -131,10 +131,16 @@ def save_bert(
     return folder
 
 
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return what the config.json of a checkpoint says."""
+    settings: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return settings
+
+
 def edit_settings(folder: Path, **changes: Any) -> None:
     """Change what the config.json of a checkpoint says."""
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_text(json.dumps(read_settings(folder) | changes))
 
 
 def edit_weights(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:

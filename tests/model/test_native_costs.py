@@ -9,7 +9,8 @@ from scipy.stats import binomtest
 from torch.utils.flop_counter import FlopCounterMode
 
 from glue_bench.model.checks import native_budget
-from glue_bench.model.native import attention, read_native
+from glue_bench.model.native import read_native
+from glue_bench.model.native_attention import attention
 from glue_bench.training.tokenizers import train_tokenizer
 
 HIDDEN, INNER, LAYERS, POSITIONS, TYPES, VOCABULARY, LENGTH = 16, 24, 3, 32, 3, 250, 20

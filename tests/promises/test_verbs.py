@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import tiny_runs
+from helpers.classifiers import save_classifier
 from typer.main import get_command
 
 import glue_bench
@@ -160,6 +161,16 @@ def of_verify(ran: Path, _: Path, verb: Verb) -> None:
     assert [check.name for check in verified.checks if check.name not in printed] == []
 
 
+def of_evaluate(_: Path, out: Path, verb: Verb) -> None:
+    model = save_classifier(out / "model-of-rte", ["entailment", "not_entailment"])
+    places = {"data": "demo", "limit": 8, "name": "same", "max_length": 32}
+    summary = glue_bench.evaluate(str(model), tasks=["rte"], results=out / "function", **places)
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in places.items()]
+    verb("evaluate", model, "--task", "rte", "--results", out / "verb", *options)
+    by_verb = (out / "verb" / "same" / "leaderboard.csv").read_bytes()
+    assert by_verb == (summary.folder / "leaderboard.csv").read_bytes()
+
+
 def of_frame(
     words: str, rounding: float = 1e-6, **given: Any
 ) -> Callable[[Path, Path, Verb], None]:
@@ -193,6 +204,7 @@ def of_card(ran: Path, _: Path, verb: Verb) -> None:
 
 PAIRS = {
     "run": of_run,
+    "evaluate": of_evaluate,
     "plan": of_plan,
     "status": of_status,
     "card": of_card,
@@ -231,7 +243,7 @@ def test_a_function_does_what_its_verb_does(glue_bench, ran, tmp_path, name):
 def test_every_function_is_compared_with_its_verb_and_few_verbs_have_none():
     assert {name.split()[0] for name in PAIRS} | WITHOUT_VERB == FUNCTIONS
     assert set(VERBS) - FUNCTIONS == {"demo", "init", "data", "variants"}
-    assert len(VERBS) == 18
+    assert len(VERBS) == 19
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))

@@ -1,0 +1,190 @@
+"""Finished arms: classifiers that were fine-tuned elsewhere, which are scored as they are."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import transformers
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from glue_bench.config import FINISHED
+from glue_bench.data.label_names import are_numbered, labels_of_task, places_of_classes
+from glue_bench.data.tasks import Task
+from glue_bench.errors import UserError, quoted
+from glue_bench.model.native import (
+    DRAWN,
+    READ_LAST,
+    LoadedClassifier,
+    NativeClassifier,
+    NativeStart,
+    check_weights,
+    longest_text,
+)
+
+SUMMARY = "a classifier that was fine-tuned elsewhere, with its own head"
+Load = Callable[[], LoadedClassifier]
+LABELS_OPTION = "--labels, or `labels` of its arm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedStart(NativeStart):
+    """What is known of a classifier with a trained head, without its weights.
+
+    Attributes:
+        load: Reads the model of transformers, or of glue-bench where it was trained here.
+        outputs: The names of its outputs, in their order; empty for a number.
+        places: The place of each class of the task among the outputs; of a number (0,).
+        ends_in_sigmoid: Whether its authors pass its one output through a sigmoid.
+    """
+
+    load: Load
+    outputs: tuple[str, ...]
+    places: tuple[int, ...]
+    ends_in_sigmoid: bool
+
+    @property
+    def reading(self) -> str:
+        """How texts are given to the model, and what its outputs are: a part of an identity."""
+        names = f" with outputs {', '.join(self.outputs)}" if self.outputs else ""
+        return f"{names}{super().reading.removesuffix(DRAWN)}"
+
+    def classifier(self, labels: Sequence[str], seed: int) -> "FinishedClassifier":  # noqa: ARG002
+        """Read the model. Its logits are in the order of the task's labels.
+
+        Nothing is drawn, and the labels were matched when it was read.
+        """
+        return FinishedClassifier(self)
+
+
+class FinishedClassifier(NativeClassifier):
+    """A finished model whose logits are in the order of the task's labels."""
+
+    def __init__(self, start: FinishedStart) -> None:
+        model = start.load().model
+        super().__init__(model, reads_segments=start.reads_segments, pads_left=start.pads_left)
+        # Sums round by where a weight begins, which is anywhere in a file, and by whether it
+        # learns, which a budget switches off.
+        for weight in model.parameters():
+            weight.data = weight.data.clone()
+            weight.requires_grad_(True)
+        self.places = list(start.places)
+        self.end = nn.Sigmoid() if start.ends_in_sigmoid else nn.Identity()
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Bool[Tensor, "b l"] | None,
+        segments: Int[Tensor, "b l"],
+    ) -> Any:
+        """Return what transformers' model returns, `logits` (b, labels) in the task's order."""
+        output = super().forward(input_ids, attention_mask, segments)
+        output.logits = self.end(output.logits[:, self.places])
+        return output
+
+
+def read_finished(
+    name: str,
+    load: Load,
+    tokenizer: transformers.PreTrainedTokenizerBase,
+    task: Task,
+    labels: Sequence[str] | None = None,
+) -> FinishedStart:
+    """Read what decides how a fine-tuned classifier is scored on a task.
+
+    Args:
+        name: What the user calls the checkpoint.
+        load: Reads it.
+        tokenizer: The arm's tokenizer.
+        task: The task that it is scored on.
+        labels: The classes of its outputs in order, if it does not name them.
+
+    Returns:
+        What is known of it.
+
+    Raises:
+        UserError: it cannot be read; weights of its head are absent; or its outputs are no classes
+            of the task, or cannot be told apart.
+    """
+    loaded = load()
+    _check_head(name, loaded)
+    check_weights(name, loaded)
+    outputs = outputs_of(loaded.config)
+    # It was trained on what its tokenizer gives by default, as transformers' own scripts are.
+    gives_segments = "token_type_ids" in tokenizer.model_input_names
+    places, used_names = _matched(name, outputs, task, labels)
+    return FinishedStart(
+        loaded.config,
+        {},
+        FINISHED,
+        name=name,
+        reads_segments=loaded.takes_segments and gives_segments,
+        pads_left=loaded.config.model_type in READ_LAST,
+        longest=longest_text(loaded, tokenizer),
+        load=load,
+        outputs=used_names,
+        places=places,
+        ends_in_sigmoid=task.is_regression and _names_sigmoid(loaded.config),
+    )
+
+
+def outputs_of(config: Any) -> tuple[str, ...]:
+    """Return the names of a classifier's outputs, in their order."""
+    return tuple(str(config.id2label[place]) for place in range(config.num_labels))
+
+
+def _check_head(name: str, loaded: LoadedClassifier) -> None:
+    """Refuse a checkpoint without weights that its logits need, which would be random."""
+    learned = {key for key, _ in loaded.model.named_parameters()}
+    absent = learned.intersection(loaded.report["missing_keys"])
+    absent.update(key for key, _, _ in loaded.report["mismatched_keys"])
+    if absent:
+        fault = f"has no trained head: {min(absent)} is absent, or of another shape"
+        advice = f"glue-bench run --checkpoint {name} fine-tunes it"
+        raise UserError(f"checkpoint '{name}' {fault}; {advice}")
+
+
+def _matched(
+    name: str, outputs: Sequence[str], task: Task, given: Sequence[str] | None
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Find the output of each class of a task.
+
+    Returns:
+        The places of the classes among the outputs, and the names by which they were found.
+    """
+    listing = ", ".join(quoted(output) for output in outputs)
+    classes = ", ".join(task.labels)
+    fault = ""
+    if task.is_regression and len(outputs) > 1:
+        fault = f"has {len(outputs)} outputs ({listing}), but {task.title} is one number"
+    elif not task.is_regression and len(outputs) == 1:
+        fault = f"has one output, a number, but {task.title} has the classes {classes}"
+    elif not task.is_regression and len(outputs) != len(task.labels):
+        has = f"has {len(outputs)} outputs ({listing})"
+        fault = f"{has}, but {task.title} has {len(task.labels)} classes ({classes})"
+    if fault:
+        raise UserError(f"checkpoint '{name}' {fault}; leave out the checkpoint or the task")
+    if task.is_regression:
+        return (0,), ()
+    places = places_of_classes(outputs, task.labels)
+    if places is not None:
+        return places, tuple(outputs)
+    names = labels_of_task(given or (), task.labels)
+    places = places_of_classes(names, task.labels)
+    if places is not None:
+        return places, tuple(names)
+    kind = "numbers" if are_numbered(outputs) else "names"
+    asked = f"{task.title} asks for {classes}"
+    advice = f"say which output is which: {LABELS_OPTION}, such as {','.join(task.labels)}"
+    raise UserError(
+        f"checkpoint '{name}' {kind} its outputs {listing}, and {asked}; {advice} if they have "
+        "this order"
+    )
+
+
+def _names_sigmoid(config: Any) -> bool:
+    """Whether a configuration of sentence-transformers ends its one output in a sigmoid."""
+    settings = getattr(config, "sentence_transformers", None) or {}
+    old_name = getattr(config, "sbert_ce_default_activation_function", None)
+    activation = settings.get("activation_fn") or old_name or ""
+    return str(activation).endswith("Sigmoid")
