@@ -168,6 +168,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"segments": "scores"},
         {"segments": "none"},
         {"position_start": "sinusoids"},
+        {"position_norm": "words"},
         {"position_norm": True},
     ],
     "add-sinusoidal": [{"scale": 0.1}, {"scale": "words"}],

@@ -218,6 +218,14 @@ def test_a_normalised_position_is_added_after_its_layer_norm():
     assert max_error([model.variant(ids, segment_ids).hidden], [words + normalised]) < 1e-5
 
 
+def test_normalised_positions_can_start_as_large_as_words():
+    model = fresh_model("add", {"position_norm": "words"}, initializer_range=0.1)
+    rows = model.variant.position_rows(9)
+    sizes = rows.square().mean(-1).sqrt()
+    torch.testing.assert_close(sizes, torch.full_like(sizes, 0.1), atol=1e-3, rtol=0)
+    assert difference(model, fresh_model("add", {"position_norm": True})) > 0.1
+
+
 def test_a_graft_with_normalised_positions_starts_near_the_checkpoint_and_is_not_called_exact():
     add = encoder("add")
     start = Start(add.config, add.state_dict(), "pretrained")

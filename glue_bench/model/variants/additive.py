@@ -55,12 +55,29 @@ class PositionTable(nn.Embedding):
         return self.start * drawn
 
 
+class SmallNorm(nn.LayerNorm):
+    """A LayerNorm whose weight starts at `initializer_range`, and not at 1.
+
+    Its rows are then as large as those of a fresh table.
+    """
+
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims.embedding_size, eps=dims.layer_norm_eps)
+        self.initializer_range = dims.initializer_range
+
+    def fresh_weight(self) -> Float[Tensor, " d"]:
+        """Return the weight to start with."""
+        return torch.full_like(self.weight, self.initializer_range)
+
+
 class Add(Variant):
     """x_i = w_i + p_i + s_i (BERT, Devlin et al. 2019, section 3).
 
     With `position_norm` LayerNorm is applied to p_i before the sum, as TUPE does before its own
     projections (Ke, He & Liu 2021, appendix B). A normalised row has a root mean square of 1
-    whatever the table's start is, so that positions are larger than words at first.
+    whatever the table's start is, so that positions are larger than words at first. With
+    `position_norm: words` the LayerNorm's weight starts at the deviation that the word table starts
+    with, so that both are as large; a graft starts it at the size of the checkpoint's positions.
     `position_start` is the start of a fresh table: see `PositionTable`. A checkpoint has a table
     already, so that an arm that starts from one is refused this option.
     """
@@ -75,12 +92,14 @@ class Add(Variant):
         dims: Dimensions,
         *,
         position_start: PositiveFloat | Literal["sinusoids"] = 1.0,
-        position_norm: bool = False,
+        position_norm: bool | Literal["words"] = False,
     ) -> None:
         super().__init__(dims)
         self.positions = PositionTable(dims, position_start)
         self.position_norm: nn.LayerNorm | None = None
-        if position_norm:
+        if position_norm == "words":
+            self.position_norm = SmallNorm(dims)
+        elif position_norm:
             self.position_norm = nn.LayerNorm(dims.embedding_size, eps=dims.layer_norm_eps)
 
     def position_rows(self, length: int) -> Float[Tensor, "l d"]:
