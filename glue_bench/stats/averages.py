@@ -19,9 +19,16 @@ def average_estimate(columns: Sequence[ColumnEstimate], arms: Sequence[str]) -> 
         reason = _average_problem(columns, arm)
         if reason:
             untested[arm] = reason
-        if all(arm in column.means for column in columns):
-            means[arm] = float(np.mean([column.means[arm] for column in columns]))
-        seeds[arm] = min(column.seeds[arm] for column in columns)
+        means_of_columns: list[float] = []
+        seeds_of_columns: list[int] = []
+        for column in columns:
+            seeds_of_columns.append(column.seeds[arm])
+            if arm in column.means:
+                means_of_columns.append(column.means[arm])
+        if len(means_of_columns) == len(columns):
+            mean = np.mean(means_of_columns)
+            means[arm] = float(mean)
+        seeds[arm] = min(seeds_of_columns)
     tested = tuple(arm for arm in arms if arm not in untested)
     limits = np.mean([column.limits for column in columns], axis=0)
     estimate = ColumnEstimate(
@@ -72,7 +79,8 @@ def _averaged_runs(columns: Sequence[ColumnEstimate]) -> dict[str, Runs]:
         for task, runs in column.tasks.items():
             values = runs.values / len(columns)
             if task in tasks:
-                values = tasks[task].values + values
+                earlier = tasks[task]
+                values = earlier.values + values
             tasks[task] = runs._replace(values=values)
     return tasks
 
@@ -81,12 +89,14 @@ def _average_problem(columns: Sequence[ColumnEstimate], arm: str) -> str:
     """Say why an arm has no interval in the average; "" if it has one."""
     without_interval = [column for column in columns if arm in column.untested]
     if without_interval:
-        reason = without_interval[0].untested[arm]
+        first = without_interval[0]
+        reason = first.untested[arm]
         if len(without_interval) == len(columns):
             return reason
-        return f"{without_interval[0].column}: {reason}"
+        return f"{first.column}: {reason}"
     pretrainings: set[tuple[int, ...]] = set()
     for column in columns:
         for runs in column.for_arms([arm]).tasks.values():
-            pretrainings.add(tuple(np.unique(runs.pretraining_seeds)))
+            seeds = np.unique(runs.pretraining_seeds)
+            pretrainings.add(tuple(seeds))
     return "" if len(pretrainings) == 1 else "its columns differ in their pretraining seeds"

@@ -20,6 +20,10 @@ from glue_bench.stats.spreads import (
     spread_over_seeds,
 )
 from glue_bench.stats.sums import RATIOS, cluster_values, contributions
+from glue_bench.stats.tested import common_seeds, find_rows, has_blocks, untested_arms
+
+SOURCES = ("pretraining", "finetuning", "examples")
+"""Where the variance of a difference comes from."""
 
 
 def _no_pairs() -> np.ndarray:
@@ -91,7 +95,8 @@ class ColumnEstimate:
 
     def by_block(self) -> np.ndarray:
         """Return each arm's mean over fine-tuning seeds and tasks, (arms, pretraining seeds)."""
-        return np.sum([runs.by_block() for runs in self.tasks.values()], axis=0)
+        means = [runs.by_block() for runs in self.tasks.values()]
+        return np.sum(means, axis=0)
 
     def differences(self, arm: str, reference: str) -> np.ndarray:
         """Return the differences of two arms that have an interval, one for each seed, (seeds,).
@@ -107,14 +112,21 @@ class ColumnEstimate:
         scores_by_task = []
         for runs in self.tasks.values():
             places = zip(runs.arms, runs.seeds, strict=True)
-            scores_by_task.append(dict(zip(places, runs.values, strict=True)))
+            scores = dict(zip(places, runs.values, strict=True))
+            scores_by_task.append(scores)
         differences: list[float] = []
         for owner, seed in scores_by_task[0]:
-            pair = [(row, seed), (reference_row, seed)]
-            if owner == row and all(place in scores for scores in scores_by_task for place in pair):
-                differences.append(
-                    sum(scores[pair[0]] - scores[pair[1]] for scores in scores_by_task)
-                )
+            if owner != row:
+                continue
+            place = (row, seed)
+            reference_place = (reference_row, seed)
+            of_tasks: list[float] = []
+            for scores in scores_by_task:
+                if place in scores and reference_place in scores:
+                    difference = scores[place] - scores[reference_place]
+                    of_tasks.append(difference)
+            if len(of_tasks) == len(scores_by_task):
+                differences.append(sum(of_tasks))
         return np.array(differences)
 
     @cached_property
@@ -124,16 +136,22 @@ class ColumnEstimate:
             return []
         if self.blocked:
             return [spread_over_blocks(self.by_block())]
-        return [spread_over_seeds(*runs.variances()) for runs in self.tasks.values()]
+        spreads: list[Spread] = []
+        for runs in self.tasks.values():
+            variances, seeds = runs.variances()
+            spreads.append(spread_over_seeds(variances, seeds))
+        return spreads
 
     def difference_variance(self, arm: str, reference: str) -> tuple[float, float]:
         """Return V of the difference of two arms, and its degrees of freedom."""
-        pair = [self.arms.index(arm), self.arms.index(reference)]
-        place = tuple(pair)
+        row = self.arms.index(arm)
+        column = self.arms.index(reference)
+        examples = self.examples[row, column]
         if self.single_runs:
-            return float(self.examples[place]), float(self.examples_freedom)
+            return float(examples), float(self.examples_freedom)
+        shared = self.shared[row, column]
         variance, freedom = combine_variances(
-            self.spreads, pair, self.examples[place], self.shared[place], self.examples_freedom
+            self.spreads, [row, column], examples, shared, self.examples_freedom
         )
         return float(variance), float(freedom)
 
@@ -145,8 +163,10 @@ class ColumnEstimate:
         if reference not in self.arms or len(self.arms) < 2:
             return np.nan
         row = self.arms.index(reference)
-        alone = np.maximum(0.0, self.examples[row] - self.shared[row])
-        return float(np.delete(alone, row).mean())
+        difference = self.examples[row] - self.shared[row]
+        alone = np.maximum(0.0, difference)
+        of_others = np.delete(alone, row)
+        return float(of_others.mean())
 
     def variance_shares(self, reference: str) -> dict[str, float]:
         """Return the share of each source in the variance of a difference from the reference.
@@ -156,20 +176,23 @@ class ColumnEstimate:
         known: of single runs all but the examples, of scores alone the examples. There are no
         shares without a tested difference.
         """
-        shares = dict.fromkeys(("pretraining", "finetuning", "examples"), math.nan)
+        shares = dict.fromkeys(SOURCES, math.nan)
         if reference not in self.arms or len(self.arms) < 2:
             return shares
         if self.single_runs:
             return shares | {"examples": 1.0}
-        seeds = float(np.mean([self.seeds[arm] for arm in self.arms]))
+        seeds = [self.seeds[arm] for arm in self.arms]
+        # Two arms, each with the mean over its seeds.
+        factor = 2 / float(np.mean(seeds))
         variances = {"examples": self.example_variance(reference)}
-        of_run = sum(runs.finetuning_variance for runs in self.tasks.values())
+        of_finetuning = 0.0
+        for runs in self.tasks.values():
+            runs_of_seed = runs.finetuning_seeds if self.blocked else 1.0
+            of_finetuning += runs.finetuning_variance / runs_of_seed
         if self.blocked:
-            variances["pretraining"] = 2 * self.pretraining_variance / seeds
-            runs_of_block = [runs.finetuning_seeds for runs in self.tasks.values()]
-            of_run = of_run / float(np.mean(runs_of_block))
-        if not math.isnan(of_run):
-            variances["finetuning"] = 2 * of_run / seeds
+            variances["pretraining"] = factor * self.pretraining_variance
+        if not math.isnan(of_finetuning):
+            variances["finetuning"] = factor * of_finetuning
         total = sum(variances.values())
         if total > 0:
             for source, variance in variances.items():
@@ -188,10 +211,11 @@ class ColumnEstimate:
         """
         if not self.blocked or len(self.arms) < 2:
             return np.nan
-        of_finetuning = sum(
-            runs.finetuning_variance / runs.finetuning_seeds for runs in self.tasks.values()
-        )
-        total = float(self.spreads[0].pooled)
+        of_finetuning = 0.0
+        for runs in self.tasks.values():
+            of_finetuning += runs.finetuning_variance / runs.finetuning_seeds
+        spread = self.spreads[0]
+        total = float(spread.pooled)
         return total if math.isnan(of_finetuning) else max(0.0, total - of_finetuning)
 
 
@@ -210,14 +234,15 @@ def column_estimate(
         reference: The arm that the others are compared with.
     """
     column_runs = replace(column_runs, single_runs=column_runs.has_single_runs(arms))
-    rows_by_arm = _rows_by_arm(column_runs, arms)
+    rows_by_arm = find_rows(column_runs, arms)
     pretrainings: dict[str, set[int]] = {}
     for arm, rows in rows_by_arm.items():
-        pretrainings[arm] = set(column_runs.runs.pretraining_seeds[rows].tolist())
-    blocked = _has_blocks(pretrainings)
-    untested = _untested_arms(column_runs, rows_by_arm, pretrainings, reference)
+        pretraining_seeds = column_runs.runs.pretraining_seeds[rows]
+        pretrainings[arm] = set(pretraining_seeds.tolist())
+    blocked = has_blocks(pretrainings)
+    untested = untested_arms(column_runs, rows_by_arm, pretrainings, reference)
     tested = tuple(arm for arm in arms if arm not in untested)
-    common = _common_seeds(pretrainings, tested)
+    common = common_seeds(pretrainings, tested)
     seeds: dict[str, int] = {}
     for arm, rows in rows_by_arm.items():
         if not blocked:
@@ -242,61 +267,10 @@ def column_estimate(
     if not tested:
         return estimate
     rows = np.concatenate([rows_by_arm[arm] for arm in tested])
-    is_common = np.isin(column_runs.runs.pretraining_seeds[rows], list(common))
-    return _with_variances(estimate, column_runs.subset(rows[is_common]))
-
-
-def _rows_by_arm(column_runs: ColumnRuns, arms: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the indices of each arm's runs, by pretraining seed and then by fine-tuning seed."""
-    scores = column_runs.runs
-    order = np.lexsort((scores.seeds, scores.pretraining_seeds))
-    owners = scores.arms[order]
-    return {arm: order[owners == column_runs.arms.index(arm)] for arm in arms}
-
-
-def _has_blocks(pretrainings: Mapping[str, set[int]]) -> bool:
-    """Return whether the arms have several pretraining seeds together."""
-    return len(set().union(*pretrainings.values())) > 1
-
-
-def _common_seeds(pretrainings: Mapping[str, set[int]], arms: Sequence[str]) -> set[int]:
-    """Return the pretraining seeds that all of these arms have."""
-    return set.intersection(*(pretrainings[arm] for arm in arms)) if arms else set()
-
-
-def _untested_arms(
-    column_runs: ColumnRuns,
-    rows_by_arm: Mapping[str, np.ndarray],
-    pretrainings: Mapping[str, set[int]],
-    reference: str,
-) -> dict[str, str]:
-    """Return by arm why it has no interval, for the arms that have none."""
-    blocked = _has_blocks(pretrainings)
-    expected = pretrainings.get(reference, set()) if blocked else set()
-    untested: dict[str, str] = {}
-    for arm, rows in rows_by_arm.items():
-        seeds = len(pretrainings[arm]) if blocked else len(rows)
-        missing = len(expected - pretrainings[arm])
-        if not len(rows):
-            untested[arm] = "no finished run"
-        elif arm in column_runs.problems:
-            # It comes first because a damaged or missing file has to be mended in any case.
-            untested[arm] = column_runs.problems[arm]
-        elif seeds == 1 and not column_runs.single_runs:
-            kind = "pretraining seed" if blocked else "seed"
-            untested[arm] = f"one {kind} does not show how much scores vary"
-        elif np.isnan(column_runs.runs.values[rows]).any():
-            untested[arm] = "a run has no score"
-        elif column_runs.independent_examples == 1:
-            unit = "example" if column_runs.clusters is None else "cluster of examples"
-            untested[arm] = f"one {unit} does not show how much scores vary"
-        elif missing:
-            untested[arm] = f"{missing} of {len(expected)} pretraining seeds are missing"
-    tested = [arm for arm in rows_by_arm if arm not in untested]
-    if blocked and len(_common_seeds(pretrainings, tested)) < 2:
-        reason = "the arms have fewer than two pretraining seeds in common"
-        untested |= dict.fromkeys(tested, reason)
-    return untested
+    pretraining_seeds = column_runs.runs.pretraining_seeds[rows]
+    is_common = np.isin(pretraining_seeds, list(common))
+    common_runs = column_runs.subset(rows[is_common])
+    return _with_variances(estimate, common_runs)
 
 
 def _means_by_arm(runs: Runs, rows_by_arm: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -308,7 +282,8 @@ def _means_by_arm(runs: Runs, rows_by_arm: Mapping[str, np.ndarray]) -> dict[str
     for arm, rows in rows_by_arm.items():
         if len(rows):
             _, pretrainings = np.unique(runs.pretraining_seeds[rows], return_inverse=True)
-            of_pretrainings = mean_weights(pretrainings) @ runs.values[rows]
+            weights = mean_weights(pretrainings)
+            of_pretrainings = weights @ runs.values[rows]
             means[arm] = float(of_pretrainings.mean())
     return means
 
@@ -318,18 +293,24 @@ def _with_variances(estimate: ColumnEstimate, column_runs: ColumnRuns) -> Column
 
     `column_runs` are the runs that count, ordered by the arms of the estimate.
     """
-    names = [column_runs.arms[arm] for arm in column_runs.runs.arms]
-    owners = np.array([estimate.arms.index(name) for name in names])
+    owner_list: list[int] = []
+    for arm in column_runs.runs.arms:
+        name = column_runs.arms[arm]
+        owner_list.append(estimate.arms.index(name))
+    owners = np.array(owner_list)
     scores = column_runs.runs._replace(arms=owners)
     # A unit varies independently: a run, or with blocks the mean of an arm's runs in a block.
     units = np.eye(len(owners))
     if estimate.blocked:
         units = mean_weights(scores.cells)
-    unit_owners = (units @ owners).round().astype(int)
+    mean_owners = units @ owners
+    unit_owners = mean_owners.round().astype(int)
     weights = mean_weights(unit_owners) @ units
-    means = dict(zip(estimate.arms, (weights @ scores.values).tolist(), strict=True))
+    arm_means = weights @ scores.values
+    means = dict(zip(estimate.arms, arm_means.tolist(), strict=True))
     if not len(column_runs.labels):  # scores alone, which say nothing of examples
-        zeros = np.zeros((len(estimate.arms), len(estimate.arms)))
+        arms = len(estimate.arms)
+        zeros = np.zeros((arms, arms))
         return replace(
             estimate,
             means={**estimate.means, **means},
@@ -345,11 +326,6 @@ def _with_variances(estimate: ColumnEstimate, column_runs: ColumnRuns) -> Column
     of_finetuning = shared
     if estimate.blocked:
         of_finetuning = finetuning_variance(values, scores.cells, unit_owners)
-    examples_freedom = np.inf
-    if column_runs.metric == "loss":
-        examples_freedom = effective_number(column_runs.labels) - 1
-    if column_runs.single_runs or column_runs.clusters is not None:
-        examples_freedom = min(examples_freedom, values.shape[1] - 1)
     return replace(
         estimate,
         means={**estimate.means, **means},
@@ -357,5 +333,15 @@ def _with_variances(estimate: ColumnEstimate, column_runs: ColumnRuns) -> Column
         examples=example_variance(column_runs, weights, values),
         shared=shared,
         of_finetuning=of_finetuning,
-        examples_freedom=examples_freedom,
+        examples_freedom=_examples_freedom(column_runs),
     )
+
+
+def _examples_freedom(column_runs: ColumnRuns) -> float:
+    """Return the degrees of freedom of the variance over examples, or over their clusters."""
+    freedom = np.inf
+    if column_runs.metric == "loss":
+        freedom = effective_number(column_runs.labels) - 1
+    if column_runs.single_runs or column_runs.clusters is not None:
+        freedom = min(freedom, column_runs.independent_examples - 1)
+    return freedom

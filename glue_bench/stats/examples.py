@@ -31,19 +31,29 @@ def example_variance(
     Returns:
         Variances (arms, arms); on the diagonal the variance of an arm's own mean.
     """
-    covariance = np.cov(weights @ values) / values.shape[1]
+    examples = values.shape[1]
+    covariance = np.cov(weights @ values) / examples
     variance = _variance_of_differences(np.atleast_2d(covariance))
     if column_runs.metric == "loss":
         return variance
-    ahead = weights @ _contributions_with_two_more(column_runs, better=True)
-    behind = weights @ _contributions_with_two_more(column_runs, better=False)
-    ahead = ahead - ahead.mean(axis=1, keepdims=True)
-    behind = behind - behind.mean(axis=1, keepdims=True)
+    right_values = _contributions_with_two_more(column_runs, better=True)
+    wrong_values = _contributions_with_two_more(column_runs, better=False)
+    ahead = _centred(weights @ right_values)
+    behind = _centred(weights @ wrong_values)
     # |a - b|^2 = |a|^2 + |b|^2 - 2 a b for the arm of the row ahead of the arm of the column.
-    ahead_squares = (ahead**2).sum(axis=1)
-    behind_squares = (behind**2).sum(axis=1)
-    squares = ahead_squares[:, None] + behind_squares - 2 * ahead @ behind.T
-    return np.maximum(variance, np.maximum(squares, squares.T) / ahead.shape[1] ** 2)
+    ahead_squares = np.sum(ahead**2, axis=1)
+    behind_squares = np.sum(behind**2, axis=1)
+    sums = ahead_squares[:, None] + behind_squares
+    squares = sums - 2 * ahead @ behind.T
+    larger = np.maximum(squares, squares.T)
+    count = ahead.shape[1]
+    return np.maximum(variance, larger / count**2)
+
+
+def _centred(values: np.ndarray) -> np.ndarray:
+    """Subtract the mean of each row of (n, examples)."""
+    means = values.mean(axis=1, keepdims=True)
+    return values - means
 
 
 def shared_variance(values: np.ndarray, owners: np.ndarray, blocked: bool) -> np.ndarray:
@@ -63,17 +73,21 @@ def shared_variance(values: np.ndarray, owners: np.ndarray, blocked: bool) -> np
     """
     counts = np.bincount(owners)
     rows = values.shape[1]
-    residuals = values - (mean_weights(owners) @ values)[owners]
-    residuals -= residuals.mean(axis=1, keepdims=True)
+    means = mean_weights(owners) @ values
+    residuals = _centred(values - means[owners])
     if blocked:
         by_arm = residuals.reshape(len(counts), -1)
         blocks = counts[0]
         covariance = _variance_of_differences(by_arm @ by_arm.T)
-        return covariance / (blocks * (blocks - 1) * rows * (rows - 1))
-    squares = np.bincount(owners, (residuals**2).sum(axis=1))
+        divisor = blocks * (blocks - 1) * rows * (rows - 1)
+        return covariance / divisor
+    squares_of_runs = np.sum(residuals**2, axis=1)
+    squares = np.bincount(owners, squares_of_runs)
     # An arm with one run has no residuals, and 0 over 1.
     freedom = np.maximum(counts - 1, 1)
-    return _variance_of_differences(np.diag(squares / (counts * freedom * rows * (rows - 1))))
+    divisors = counts * freedom * rows * (rows - 1)
+    variances = np.diag(squares / divisors)
+    return _variance_of_differences(variances)
 
 
 def finetuning_variance(values: np.ndarray, cells: np.ndarray, owners: np.ndarray) -> np.ndarray:
@@ -93,9 +107,12 @@ def finetuning_variance(values: np.ndarray, cells: np.ndarray, owners: np.ndarra
     # A cell's mean of n runs has the variance c / n, which is known with n - 1 degrees of freedom.
     of_means = np.diag(shared_variance(values, cells, blocked=False))
     freedom = np.bincount(owners, counts - 1)
-    of_one_run = np.bincount(owners, of_means * counts * (counts - 1)) / np.maximum(freedom, 1)
+    weighted = of_means * counts * (counts - 1)
+    sums = np.bincount(owners, weighted)
+    of_one_run = sums / np.maximum(freedom, 1)
     blocks = np.bincount(owners)
-    of_arm_means = of_one_run * np.bincount(owners, 1 / counts) / blocks**2
+    shares = np.bincount(owners, 1 / counts)
+    of_arm_means = of_one_run * shares / blocks**2
     return _variance_of_differences(np.diag(of_arm_means))
 
 
@@ -114,22 +131,24 @@ def _contributions_with_two_more(column_runs: ColumnRuns, *, better: bool) -> np
         gold = np.ones(2)
     elif column_runs.metric == "pearson":
         # Both have the largest label; the largest prediction is right, the smallest wrong.
-        best_first = np.stack([predictions.max(axis=1), predictions.min(axis=1)], axis=1)
+        largest = predictions.max(axis=1)
+        smallest = predictions.min(axis=1)
+        best_first = np.stack([largest, smallest], axis=1)
         added = best_first if better else best_first[:, ::-1]
         gold = np.full(2, labels.max())
     else:
         # One label of each class, and one answer to both.
         added = np.full((runs, 2), int(better))
         gold = np.array([1, 0])
-    values = contributions(
-        column_runs.measure,
-        np.hstack([predictions, added]),
-        np.concatenate([labels, gold]),
-    )
+    all_predictions = np.hstack([predictions, added])
+    all_labels = np.concatenate([labels, gold])
+    values = contributions(column_runs.measure, all_predictions, all_labels)
     if column_runs.clusters is None:
         return values
-    count = int(column_runs.clusters.max()) + 1
-    return cluster_values(values, np.concatenate([column_runs.clusters, [count, count + 1]]))
+    largest_cluster = int(column_runs.clusters.max())
+    own_clusters = [largest_cluster + 1, largest_cluster + 2]
+    clusters = np.concatenate([column_runs.clusters, own_clusters])
+    return cluster_values(values, clusters)
 
 
 def _variance_of_differences(covariance: np.ndarray) -> np.ndarray:
@@ -138,7 +157,8 @@ def _variance_of_differences(covariance: np.ndarray) -> np.ndarray:
     The diagonal keeps the variances themselves.
     """
     variances = np.diag(covariance)
-    differences = variances[:, None] + variances - 2 * covariance
+    sums = variances[:, None] + variances
+    differences = sums - 2 * covariance
     # Rounding may leave the difference of equal arms a little below 0.
     differences = np.maximum(differences, 0.0)
     np.fill_diagonal(differences, variances)

@@ -171,7 +171,8 @@ class Variances:
         tasks = range(len(self.finetuning))
         units = [_unit_of_seeds(self.arms, seeds, task) for task in tasks]
         total = 2 * sum(self.finetuning) / seeds
-        observed = difference + math.sqrt(self.examples + total) * _normal()
+        error = math.sqrt(self.examples + total)
+        observed = difference + error * _normal()
         return self._verdict_share(observed, units, self.finetuning, total)
 
     def power_of_pretrainings(
@@ -185,17 +186,23 @@ class Variances:
             finetunings: The number of fine-tuning seeds of each pretraining.
         """
         unit, mean_differences = _unit_of_blocks(self.arms, pretrainings)
-        variance = self.pretraining + sum(self.finetuning) / finetunings
+        of_finetuning = sum(self.finetuning) / finetunings
+        variance = self.pretraining + of_finetuning
         over_seeds = math.sqrt(variance) * mean_differences
-        observed = difference + over_seeds + math.sqrt(self.examples) * _normal()
-        return self._verdict_share(observed, [unit], [variance], 2 * variance / pretrainings)
+        over_examples = math.sqrt(self.examples) * _normal()
+        observed = difference + over_seeds + over_examples
+        total = 2 * variance / pretrainings
+        return self._verdict_share(observed, [unit], [variance], total)
 
     def examples_suffice(self, difference: float, power: float) -> bool:
         """Return whether endless seeds would do, so that the dev set is the only limit."""
-        quantile = -ndtri(ALPHA / 2 / (self.arms - 1))
+        contrasts = self.arms - 1
+        quantile = -ndtri(ALPHA / 2 / contrasts)
         if self.examples == 0:
             return True
-        return bool(ndtr(difference / math.sqrt(self.examples) - quantile) >= power)
+        in_errors = difference / math.sqrt(self.examples)
+        share = ndtr(in_errors - quantile)
+        return bool(share >= power)
 
     def _verdict_share(
         self,
@@ -214,13 +221,17 @@ class Variances:
         """
         scaled: list[Spread] = []
         for unit, variance in zip(units, variances, strict=True):
-            scaled.append(unit._replace(variance=unit.variance * variance))
+            scaled_variance = unit.variance * variance
+            scaled.append(unit._replace(variance=scaled_variance))
         shared = self.overlap * total
+        examples = self.examples + shared
         squared_error, freedom = combine_variances(
-            scaled, [0, 1], self.examples + shared, shared, self.examples_freedom
+            scaled, [0, 1], examples, shared, self.examples_freedom
         )
-        p = two_sided(observed, np.sqrt(squared_error), freedom)
-        is_better = (p * (self.arms - 1) < ALPHA) & (observed > 0)
+        error = np.sqrt(squared_error)
+        p = two_sided(observed, error, freedom)
+        adjusted = p * (self.arms - 1)
+        is_better = (adjusted < ALPHA) & (observed > 0)
         return float(np.mean(is_better))
 
 
@@ -236,16 +247,20 @@ def variances_of(estimate: ColumnEstimate, reference: str, arms: int) -> Varianc
         arms: The number of arms of the group, whether they have an interval or not.
     """
     row = estimate.arms.index(reference)
-    totals = np.delete(
-        sum(spread.variance + spread.variance[row] for spread in estimate.spreads), row
-    )
-    overlaps = np.delete(estimate.shared[row], row) / np.where(totals > 0, totals, 1.0)
+    total: np.ndarray | float = 0.0
+    for spread in estimate.spreads:
+        total = total + (spread.variance + spread.variance[row])
+    totals = np.delete(total, row)
+    divisors = np.where(totals > 0, totals, 1.0)
+    shared = np.delete(estimate.shared[row], row)
+    overlaps = shared / divisors
     finetuning = tuple(runs.finetuning_variance for runs in estimate.tasks.values())
     if math.isnan(sum(finetuning)):
         finetuning = (0.0,)
     examples = estimate.example_variance(reference)
     blocks = estimate.seeds[reference] if estimate.blocked else 1
-    of_pretraining = np.delete(estimate.shared[row] - estimate.of_finetuning[row], row)
+    shared_differences = estimate.shared[row] - estimate.of_finetuning[row]
+    of_pretraining = np.delete(shared_differences, row)
     return Variances(
         arms=arms,
         finetuning=finetuning,
@@ -271,10 +286,11 @@ def smallest_number(power_of: Callable[[int], float], power: float, limit: int) 
 
 
 def _design(pretrainings: int, finetunings: int, costs: Costs) -> dict[str, Any]:
+    cost_of_seed = costs.pretraining + finetunings * costs.finetuning
     return {
         "pretraining_seeds": pretrainings,
         "finetuning_seeds": finetunings,
-        "cost": pretrainings * (costs.pretraining + finetunings * costs.finetuning),
+        "cost": pretrainings * cost_of_seed,
     }
 
 
@@ -288,8 +304,10 @@ def _normal() -> np.ndarray:
 def _unit_of_seeds(arms: int, seeds: int, task: int) -> Spread:
     """Return the spread of one task's runs in each drawn experiment; a run has the variance 1."""
     generator = np.random.default_rng([1, arms, seeds, task])
-    variances = generator.chisquare(seeds - 1, (DRAWS, arms)) / (seeds - 1)
-    return spread_over_seeds(variances, np.full(arms, seeds))
+    freedom = seeds - 1
+    squares = generator.chisquare(freedom, (DRAWS, arms))
+    seeds_of_arms = np.full(arms, seeds)
+    return spread_over_seeds(squares / freedom, seeds_of_arms)
 
 
 @cache
@@ -298,6 +316,8 @@ def _unit_of_blocks(arms: int, blocks: int) -> tuple[Spread, np.ndarray]:
 
     The second value is the difference of the means of the first two arms, (draws,).
     """
-    means = np.random.default_rng([2, arms, blocks]).normal(size=(DRAWS, arms, blocks))
-    differences = means[:, 0].mean(axis=-1) - means[:, 1].mean(axis=-1)
-    return spread_over_blocks(means), differences
+    generator = np.random.default_rng([2, arms, blocks])
+    means = generator.normal(size=(DRAWS, arms, blocks))
+    first = means[:, 0].mean(axis=-1)
+    second = means[:, 1].mean(axis=-1)
+    return spread_over_blocks(means), first - second

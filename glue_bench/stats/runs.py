@@ -52,8 +52,10 @@ class Runs(NamedTuple):
 
         Every arm must have a run of every pretraining seed.
         """
-        means = mean_weights(self.cells) @ self.values
-        return means.reshape(self.arms.max() + 1, -1)
+        weights = mean_weights(self.cells)
+        means = weights @ self.values
+        arms = self.arms.max() + 1
+        return means.reshape(arms, -1)
 
     def variances(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the sample variance over each arm's runs, and their number, both (arms,)."""
@@ -66,7 +68,9 @@ class Runs(NamedTuple):
 
         The variance of a mean of n runs is that of a run over n, so that 1 / n is what averages.
         """
-        return float(1 / np.mean(1 / np.bincount(self.cells)))
+        seeds = np.bincount(self.cells)
+        mean_inverse = np.mean(1 / seeds)
+        return float(1 / mean_inverse)
 
     @property
     def finetuning_variance(self) -> float:
@@ -129,7 +133,9 @@ class ColumnRuns:
     @property
     def independent_examples(self) -> int:
         """Return the number of examples, or of their clusters."""
-        return len(self.labels if self.clusters is None else np.unique(self.clusters))
+        if self.clusters is None:
+            return len(self.labels)
+        return len(np.unique(self.clusters))
 
     def has_single_runs(self, arms: Collection[str]) -> bool:
         """Return whether these arms are compared by their examples alone."""
@@ -137,8 +143,9 @@ class ColumnRuns:
 
     def subset(self, rows: np.ndarray) -> "ColumnRuns":
         """Return the runs with these indices."""
-        runs = Runs(*(values[rows] for values in self.runs))
-        return replace(self, runs=runs, predictions=self.predictions[rows])
+        values = [column[rows] for column in self.runs]
+        predictions = self.predictions[rows]
+        return replace(self, runs=Runs(*values), predictions=predictions)
 
 
 def mean_weights(groups: np.ndarray) -> np.ndarray:
@@ -147,8 +154,10 @@ def mean_weights(groups: np.ndarray) -> np.ndarray:
     `groups` (runs,) has the number of each run's group. Every number up to the largest must occur.
     """
     numbers = np.arange(groups.max() + 1)
-    members = (numbers[:, None] == groups).astype(float)
-    return members / members.sum(axis=1, keepdims=True)
+    is_member = numbers[:, None] == groups
+    members = is_member.astype(float)
+    sizes = members.sum(axis=1, keepdims=True)
+    return members / sizes
 
 
 def squares_within(groups: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +167,8 @@ def squares_within(groups: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, 
     """
     counts = np.bincount(groups)
     means = np.bincount(groups, values) / counts
-    squares = (values - means[groups]) ** 2
+    residuals = values - means[groups]
+    squares = residuals**2
     return np.bincount(groups, squares), counts
 
 
@@ -169,4 +179,5 @@ def effective_number(sizes: np.ndarray) -> float:
     """
     total = sizes.sum(dtype=float)
     squares = np.square(sizes, dtype=float)
-    return float(np.square(total) / squares.sum())
+    number = np.square(total) / squares.sum()
+    return float(number)

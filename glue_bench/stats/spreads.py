@@ -77,15 +77,18 @@ def spread_over_blocks(means: np.ndarray) -> Spread:
         means: The mean of an arm in a block, (..., arms, blocks), two by two at least.
     """
     *_, arms, blocks = means.shape
-    within_arms = means - means.mean(axis=-1, keepdims=True)
-    residuals = within_arms - within_arms.mean(axis=-2, keepdims=True)
+    of_arms = means.mean(axis=-1, keepdims=True)
+    within_arms = means - of_arms
+    of_blocks = within_arms.mean(axis=-2, keepdims=True)
+    residuals = within_arms - of_blocks
     squares = np.sum(residuals**2, axis=-1)
     freedom = (arms - 1) * (blocks - 1)
     pooled = squares.sum(axis=-1, keepdims=True) / freedom
     own_variance = np.broadcast_to(pooled, squares.shape)
     if arms > 2:
         mean_squares = squares / (blocks - 1)
-        own_variance = (mean_squares - pooled / arms) * arms / (arms - 2)
+        difference = mean_squares - pooled / arms
+        own_variance = difference * arms / (arms - 2)
     seeds = np.full(arms, blocks)
     return _larger_variance(own_variance, pooled, seeds, freedom)
 
@@ -137,7 +140,8 @@ def combine_variances(
     squares: np.ndarray | float = 0.0
     pooled_freedom = 0.0
     for spread in spreads:
-        total = total + spread.variance[..., list(arms)].sum(axis=-1)
+        variances = spread.variance[..., list(arms)]
+        total = total + variances.sum(axis=-1)
         squares = squares + _satterthwaite_term(spread, list(arms))
         pooled_freedom += spread.pooled_freedom
     weight = 1.0
@@ -145,9 +149,12 @@ def combine_variances(
         quantile = stdtrit(pooled_freedom, TAIL)
         normal_quantile = stdtrit(np.inf, TAIL)
         weight = float((quantile / normal_quantile) ** 2)
-    variance = examples + np.maximum(0.0, total - shared)
-    weighted = examples + np.maximum(0.0, weight * total - shared)
-    squares = weight**2 * squares + np.square(examples) / examples_freedom
+    alone = np.maximum(0.0, total - shared)
+    variance = examples + alone
+    weighted_alone = np.maximum(0.0, weight * total - shared)
+    weighted = examples + weighted_alone
+    of_examples = np.square(examples) / examples_freedom
+    squares = weight**2 * squares + of_examples
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = np.where(squares > 0, weighted**2 / squares, np.inf)
     return variance, freedom
@@ -161,9 +168,12 @@ def _satterthwaite_term(spread: Spread, pair: list[int]) -> np.ndarray:
     """
     variance = spread.variance[..., pair]
     is_own = spread.is_own[..., pair]
-    from_pooled = np.where(is_own, 0.0, variance).sum(axis=-1)
-    own_terms = variance**2 / spread.freedom[..., pair]
-    from_own = np.where(is_own, own_terms, 0.0).sum(axis=-1)
+    pooled_variance = np.where(is_own, 0.0, variance)
+    from_pooled = pooled_variance.sum(axis=-1)
+    freedom = spread.freedom[..., pair]
+    own_terms = np.where(is_own, variance**2 / freedom, 0.0)
+    from_own = own_terms.sum(axis=-1)
     terms = from_pooled**2 / spread.pooled_freedom + from_own
-    smallest = variance.sum(axis=-1) ** 2 / spread.pooled_freedom
+    total = variance.sum(axis=-1)
+    smallest = total**2 / spread.pooled_freedom
     return np.maximum(terms, smallest)

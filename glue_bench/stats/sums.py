@@ -30,7 +30,8 @@ def example_terms(metric: str, predictions: np.ndarray, labels: np.ndarray) -> n
     """
     if metric == "accuracy":
         hits = predictions == labels
-        return hits.T[:, :, None].astype(np.float32)
+        terms = hits.T[:, :, None]
+        return terms.astype(np.float32)
     if metric in RATIOS:
         trials = np.broadcast_to(labels, predictions.shape)
         terms = np.stack([predictions, trials], axis=-1, dtype=np.float64)
@@ -41,7 +42,8 @@ def example_terms(metric: str, predictions: np.ndarray, labels: np.ndarray) -> n
         terms = np.stack([hits, predictions, positive], axis=-1)
         return terms.transpose(1, 0, 2).astype(np.float32)
     x = _centre(predictions)
-    y = np.broadcast_to(_centre(labels[None]), predictions.shape)
+    centred_labels = _centre(labels[None])
+    y = np.broadcast_to(centred_labels, predictions.shape)
     terms = np.stack([x, y, x * x, y * y, x * y], axis=-1)
     return terms.transpose(1, 0, 2)
 
@@ -68,7 +70,8 @@ def score_from_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) ->
     Returns:
         Scores (..., runs).
     """
-    parts = np.moveaxis(np.asarray(sums, np.float64), -1, 0)
+    double_sums = np.asarray(sums, np.float64)
+    parts = np.moveaxis(double_sums, -1, 0)
     if metric == "accuracy":
         return parts[0] / total
     if metric in RATIOS:
@@ -81,7 +84,8 @@ def score_from_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) ->
         covariance = hits * total - predicted * positive
         square = predicted * (total - predicted) * positive * (total - positive)
         # Weights that are no whole numbers may leave a square a little below 0.
-        return _ratio(covariance, np.sqrt(np.maximum(square, 0)))
+        deviations = np.sqrt(np.maximum(square, 0))
+        return _ratio(covariance, deviations)
     x, y, xx, yy, xy = parts / total
     covariance = xy - x * y
     variances = _variance(x, xx) * _variance(y, yy)
@@ -110,8 +114,9 @@ def contributions(measure: Measure, predictions: np.ndarray, labels: np.ndarray)
     terms = example_terms(measure.metric, predictions, labels)
     total = terms.sum(axis=0, dtype=np.float64)
     score = score_from_sums(measure.metric, total, rows)
-    without = score_from_sums(measure.metric, total - terms, rows - 1)
-    pseudo_values = rows * score - (rows - 1) * without
+    without_one = total - terms
+    score_without = score_from_sums(measure.metric, without_one, rows - 1)
+    pseudo_values = rows * score - (rows - 1) * score_without
     return pseudo_values.T * measure.factor
 
 
@@ -131,10 +136,11 @@ def cluster_values(values: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     Returns:
         Values (runs, clusters).
     """
-    count = int(clusters.max()) + 1
     mean = values.mean(axis=1, keepdims=True)
-    sums = [np.bincount(clusters, deviations, minlength=count) for deviations in values - mean]
-    return mean + np.stack(sums) * (count / values.shape[1])
+    sums = np.stack([np.bincount(clusters, deviations) for deviations in values - mean])
+    examples = values.shape[1]
+    ratio = sums.shape[1] / examples
+    return mean + sums * ratio
 
 
 def _ratio(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
@@ -154,8 +160,10 @@ def _centre(values: np.ndarray) -> np.ndarray:
 
     Rows are scaled to at most 1. A row that `data.metrics` calls constant becomes exactly 0.
     """
-    largest = np.abs(values).max(axis=1, keepdims=True)
+    sizes = np.abs(values)
+    largest = sizes.max(axis=1, keepdims=True)
     scaled = values / np.maximum(1.0, largest)
     centred = scaled - scaled.mean(axis=1, keepdims=True)
-    is_constant = np.ptp(scaled, axis=1, keepdims=True) <= CONSTANT
+    ranges = np.ptp(scaled, axis=1, keepdims=True)
+    is_constant = ranges <= CONSTANT
     return np.where(is_constant, 0.0, centred)

@@ -251,10 +251,12 @@ def equivalence(frame: pd.DataFrame, margin: float) -> pd.DataFrame:
     if not margin > 0:
         raise UserError(f"--equivalent {margin:g}: give a difference above 0, such as 0.5")
     # The test against the nearer end of the margin has the larger p-value.
-    distance = margin - frame["difference"].abs()
+    size = frame["difference"].abs()
+    distance = margin - size
     statistic = distance / frame["error"]
     one_sided = np.asarray(stdtr(frame["freedom"], -statistic))
-    p = np.minimum(1.0, 2 * one_sided * frame["family"])
+    factor = 2 * one_sided
+    p = np.minimum(1.0, factor * frame["family"])
     return frame.assign(p_equivalent=p, equivalent=p < ALPHA)
 
 
@@ -283,8 +285,11 @@ def paired_p(differences: np.ndarray) -> float:
     count = len(differences)
     if count < MIN_PAIRED_SEEDS:
         return math.nan
-    error = differences.std(ddof=1) / math.sqrt(count)
-    return float(two_sided(differences.mean(), error, np.array(count - 1)))
+    deviation = differences.std(ddof=1)
+    error = deviation / math.sqrt(count)
+    freedom = np.array(count - 1)
+    p = two_sided(differences.mean(), error, freedom)
+    return float(p)
 
 
 def contrast_rows(
@@ -312,7 +317,8 @@ def contrast_rows(
         p = two_sided(difference, error, freedom)
         of_pairs = np.array([row.get("p_paired", np.nan) for row in tests])
         adjusted = _adjusted(p, family, stepwise=stepwise)
-        half_width = -stdtrit(freedom, ALPHA / 2 / family) * error
+        quantile = -stdtrit(freedom, ALPHA / 2 / family)
+        half_width = quantile * error
         low, high = estimate.limits
         largest = high - low
         is_better = (difference > 0) ^ estimate.lowest_is_best
@@ -371,7 +377,8 @@ def _test_row(group: Group, estimate: ColumnEstimate, pair: Pair) -> dict[str, A
     signs = np.sign(differences)
     row["error"] = math.sqrt(variance)
     row["freedom"] = freedom
-    row["agree"] = int((signs == np.sign(row["difference"])).sum())
+    agrees = signs == np.sign(row["difference"])
+    row["agree"] = int(agrees.sum())
     row["paired"] = len(signs)
     row["p_paired"] = paired_p(differences)
     return row
