@@ -158,8 +158,26 @@ def describe(source: Source) -> pd.DataFrame:
 
 
 def describe_task(data: TaskData) -> pd.DataFrame:
-    """Describe the rows of one task as `describe` does."""
-    return pd.DataFrame(_described_splits(data), columns=DESCRIPTION)
+    """Describe the rows of one task as `describe` does.
+
+    `difference` says how many rows of validation and test have texts that are in train, too.
+    """
+    rows = _described_splits(data)
+    for row in rows:
+        row["difference"] = _shared_texts(data, str(row["split"]))
+    return pd.DataFrame(rows, columns=DESCRIPTION)
+
+
+def _shared_texts(data: TaskData, split: str) -> str:
+    """Say how many rows of a split have texts of train; an empty text if none have."""
+    if split == "train" or split not in data.splits:
+        return ""
+    trained_texts = data.splits["train"].drop(columns="label").drop_duplicates()
+    texts = data.splits[split].drop(columns="label")
+    shared = texts.merge(trained_texts, how="inner")
+    if not len(shared):
+        return ""
+    return f"{len(shared):,} of {len(texts):,} rows have texts that are in train, too"
 
 
 def _described_splits(data: TaskData) -> list[dict[str, object]]:

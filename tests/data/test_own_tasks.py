@@ -300,6 +300,12 @@ def test_a_description_counts_rows_and_labels(read):
     assert set(frame["status"]) == {"own"}
 
 
+def test_a_description_counts_rows_whose_texts_are_in_train(tmp_path, read):
+    (tmp_path / "dev.csv").write_text(HEAD + "a,no\nnew,yes\na,yes\n")
+    frame = describe_task(read())
+    assert frame["difference"].tolist() == ["", "2 of 3 rows have texts that are in train, too"]
+
+
 def test_the_verb_describes_a_task_file(tmp_path, read):
     read()
     files = "{train: train.csv, validation: dev.csv}"

@@ -1,5 +1,6 @@
 """A task of one's own on its way through a sweep to the tables, beside the same rows of GLUE."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,18 @@ import pytest
 
 import glue_bench
 from glue_bench.board.board import open_board
+from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
-from glue_bench.data.tasks import find_task
+from glue_bench.data.tasks import KNOWN, find_task
 from glue_bench.records.store import open_store
+from glue_bench.sweep.worker import make_worker
 
+TASK = {
+    "name": "Mine",
+    "files": {"train": "train.csv", "validation": "dev.csv"},
+    "texts": "text",
+    "labels": ["no", "yes"],
+}
 SPLITS = ("train", "validation", "test")
 
 
@@ -111,6 +120,13 @@ def test_the_statistics_compare_its_runs(folder):
 def test_its_predictions_are_exported(folder):
     frame = glue_bench.predictions(folder, task="Twin")
     assert set(frame["task"]) == {"twin"}
+
+
+def test_a_worker_in_another_process_knows_the_task(folder, tiny):
+    experiment = load_experiment(tiny(tasks=[TASK]))
+    del KNOWN["mine"]
+    make_worker(pickle.loads(pickle.dumps(experiment)), folder)
+    assert KNOWN["mine"].labels == ("no", "yes")
 
 
 def test_the_second_run_finds_all_done(folder):
