@@ -210,7 +210,7 @@ class Bench:
 
         `value` (0 to 1) is of every metric of every split, or of named metrics or splits.
         """
-        self.record(self.expect(task, seed, **place), value, collapsed, source, partial)
+        self.record(self.expect(task, seed, **place), value, collapsed, source, partial=partial)
 
     def record(
         self, cell, value: Any = 0.5, collapsed=(), source="tsv", *, partial=False, **facts
