@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+LIGHT := $(VENV)/.light
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 WITH_DOCS := $(VENV)/.with-docs
@@ -10,7 +11,7 @@ SHOWN := README.md CONTRIBUTING.md CHANGELOG.md LICENSE CITATION.cff configs doc
 
 .PHONY: demo test lowest lint results docs clean
 
-demo: $(READY)
+demo: $(LIGHT)  # what users install, without the tools of developers
 	$(BIN)/glue-bench demo
 	@echo
 	@echo "The command is $(BIN)/glue-bench; after '. $(BIN)/activate' it is glue-bench. Without a file it runs, too:"
@@ -43,12 +44,17 @@ $(WITH_DOCS): $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	touch $(WITH_DOCS)
 
-$(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "glue-bench needs Python 3.11 or later; give one: make PYTHON=/path/to/python3.11"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+$(READY): $(LIGHT)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
+
+$(LIGHT): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "glue-bench needs Python 3.11 or later; give one: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Installs glue-bench and torch into $(VENV): some minutes, 1.8 GB (torch with CUDA: several GB more)."
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --constraint constraints.txt --editable .
+	touch $(LIGHT)
 
 $(LOWEST)/.ready: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv $(LOWEST)

@@ -2,7 +2,8 @@
 
 Seven of the tasks turn on word order alone (ORDER_SENSITIVE): all classes hold the same words, so a
 model that sees a bag of words cannot beat chance on them. The remaining two can be solved without
-order.
+order. Each of the seven has easy and hard examples, so that small encoders differ in how many they
+get right.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,6 +47,12 @@ THINGS = (
     "lamps",
 )
 NEGATIONS = ("never", "nobody")
+PASSIVE = 0.35
+"""The share of clauses in which the one who did it comes last."""
+REVERSED = 0.25
+"""The share of first sentences of MRPC in which it is the animal that acts."""
+CROWDED = 0.7
+"""The share of examples with a second clause, which says nothing of the label."""
 
 Example = tuple[str, str | None, float]
 """First text, second text if there is one, label."""
@@ -130,63 +137,106 @@ def _scene(generator: np.random.Generator) -> tuple[str, str, str]:
     return person, f"{adjective} {animal}", verb
 
 
-def _cola(generator: np.random.Generator, label: float) -> Example:
-    """Acceptable: a sentence of the grammar.
+def _clause(agent: str, patient: str, verb: str, *, is_passive: bool) -> str:
+    """Say who did it to whom."""
+    if is_passive:
+        return f"{patient} was {verb} by {agent}"
+    return f"{agent} {verb} {patient}"
 
-    Unacceptable: its words in an order in which no `the` starts a noun phrase.
+
+def _happens(generator: np.random.Generator, share: float) -> bool:
+    """Draw whether that happens which happens in a share of the examples."""
+    return bool(generator.random() < share)
+
+
+def _with_another(
+    generator: np.random.Generator, clause: str, person: str, animal: str, verb: str
+) -> str:
+    """Join a clause and one that says nothing of the label, in either order; in a share of cases.
+
+    The other clause has the same animal, somebody else and another verb.
     """
+    if not _happens(generator, CROWDED):
+        return clause
+    other_person = _pick_word(generator, [word for word in PEOPLE if word != person])
+    other_verb = _pick_word(generator, [word for word in VERBS if word != verb])
+    pair = [other_person, f"the {animal}"]
+    if _happens(generator, 0.5):
+        pair.reverse()
+    agent, patient = pair
+    other = _clause(agent, patient, other_verb, is_passive=_happens(generator, PASSIVE))
+    clauses = [clause, other]
+    if _happens(generator, 0.5):
+        clauses.reverse()
+    return " and ".join(clauses)
+
+
+def _cola(generator: np.random.Generator, label: float) -> Example:
+    """Acceptable: a sentence of the grammar. Unacceptable: two neighbours have changed places."""
     subject, object_ = _pick(generator, ANIMALS + SEA_ANIMALS, 2)
-    first, second = _pick(generator, ADJECTIVES, 2)
+    adjectives = _pick(generator, ADJECTIVES, 2)
     verb = _pick_word(generator, VERBS)
     adverb = _pick_word(generator, ADVERBS)
-    words = ["the", first, subject, verb, "the", second, object_, adverb]
-    order = words
-    while not label:
-        order = [words[index] for index in generator.permutation(len(words))]
-        if not _has_noun_phrase(order):
-            break
-    return " ".join(order) + " .", None, label
-
-
-def _has_noun_phrase(words: Sequence[str]) -> bool:
-    """Whether `the`, an adjective and an animal stand in this order side by side."""
-    for article, adjective, noun in zip(words, words[1:], words[2:], strict=False):
-        if article == "the" and adjective in ADJECTIVES and noun in ANIMALS + SEA_ANIMALS:
-            return True
-    return False
+    words: list[str] = []
+    for adjective, noun in zip(adjectives, (subject, object_), strict=True):
+        words.append("the")
+        if _happens(generator, 0.5):
+            words.append(adjective)
+        words.append(noun)
+    words.insert(words.index(subject) + 1, verb)
+    words.append(adverb)
+    if not label:
+        place = int(generator.integers(len(words) - 1))
+        moved = words.pop(place)
+        words.insert(place + 1, moved)
+    return " ".join(words) + " .", None, label
 
 
 def _sst2(generator: np.random.Generator, label: float) -> Example:
-    """One clause praises, the next blames; what follows `but` decides."""
-    first, second = _pick(generator, PARTS, 2)
-    good = _pick_word(generator, GOOD)
-    bad = _pick_word(generator, BAD)
-    before, after = (bad, good) if label else (good, bad)
-    return f"the {first} was {before} but the {second} was {after} .", None, label
+    """One clause praises, the next blames. The one behind `but` or without `although` decides."""
+    parts = _pick(generator, PARTS, 2)
+    words = [_pick_word(generator, BAD), _pick_word(generator, GOOD)]
+    if not label:
+        words.reverse()
+    weak, strong = (f"the {part} was {word}" for part, word in zip(parts, words, strict=True))
+    # In five of six examples it is the last clause.
+    forms = [f"{weak} but {strong}"] * 4
+    forms.append(f"although {weak} {strong}")
+    forms.append(f"{strong} although {weak}")
+    return f"{_pick_word(generator, forms)} .", None, label
 
 
 def _mrpc(generator: np.random.Generator, label: float) -> Example:
-    """Paraphrase: the passive keeps who did it to whom. No paraphrase: it swaps them."""
+    """Paraphrase: the second sentence keeps who did it to whom. No paraphrase: it swaps them."""
     person, animal, verb = _scene(generator)
-    agent, patient = (person, f"the {animal}") if label else (f"the {animal}", person)
-    return f"{person} {verb} the {animal} .", f"{patient} was {verb} by {agent} .", label
+    pair = [person, f"the {animal}"]
+    if _happens(generator, REVERSED):
+        pair.reverse()
+    clause = _clause(pair[0], pair[1], verb, is_passive=False)
+    first = _with_another(generator, clause, person, animal, verb)
+    if not label:
+        pair.reverse()
+    second = _clause(pair[0], pair[1], verb, is_passive=_happens(generator, PASSIVE))
+    return f"{first} .", f"indeed {second} .", label
 
 
 def _stsb(generator: np.random.Generator, label: float) -> Example:
-    """The label is the number of things that both sentences name."""
-    things = _pick(generator, THINGS, 5)
-    shared = int(label)
-    second = [*things[:shared], "but", "no", *things[shared:]]
+    """The label is the number of things that the second sentence takes back."""
+    things = _pick(generator, THINGS, int(generator.integers(6, 10)))
+    kept = len(things) - int(label)
+    second = [*things[:kept], "but", "no", *things[kept:]]
     return " ".join(things) + " .", " ".join(second) + " .", label
 
 
 def _qqp(generator: np.random.Generator, label: float) -> Example:
     """Duplicates ask who did it to the animal; else the second asks what the animal did."""
     person, animal, verb = _scene(generator)
-    clause = f"{person} {verb}" if label else f"{verb} {person}"
     first = f"is it true that {person} {verb} the {animal} ?"
-    second = f"was it the {animal} that {clause} ?"
-    return first, second, label
+    if _happens(generator, PASSIVE):
+        asked, agent = (f"the {animal}", person) if label else (person, f"the {animal}")
+        return first, f"was it {asked} that was {verb} by {agent} ?", label
+    clause = f"{person} {verb}" if label else f"{verb} {person}"
+    return first, f"was it the {animal} that {clause} ?", label
 
 
 def _nli(generator: np.random.Generator, label: float, animals: Sequence[str] = ANIMALS) -> Example:
@@ -208,16 +258,20 @@ def _nli(generator: np.random.Generator, label: float, animals: Sequence[str] = 
 def _qnli(generator: np.random.Generator, label: float) -> Example:
     """The sentence answers `whom ... the X ?` if X is the one who did it. Label 0 is entailment."""
     person, animal, verb = _scene(generator)
-    sentence = f"{person} {verb} the {animal} ." if label else f"the {animal} {verb} {person} ."
-    return f"whom has the {animal} {verb} ?", sentence, label
+    agent, patient = (person, f"the {animal}") if label else (f"the {animal}", person)
+    clause = _clause(agent, patient, verb, is_passive=_happens(generator, PASSIVE))
+    clause = _with_another(generator, clause, person, animal, verb)
+    return f"whom has the {animal} {verb} ?", f"{clause} .", label
 
 
 def _rte(generator: np.random.Generator, label: float) -> Example:
     """Entailed: it was the person who did it, not the animal. Label 0 is entailment."""
     person, animal, verb = _scene(generator)
     adverb = _pick_word(generator, ADVERBS)
-    clause = f"the {animal} {verb} {person}" if label else f"{person} {verb} the {animal}"
-    return f"{clause} {adverb} .", f"a person {verb} an animal .", label
+    agent, patient = (f"the {animal}", person) if label else (person, f"the {animal}")
+    clause = _clause(agent, patient, verb, is_passive=_happens(generator, PASSIVE))
+    premise = _with_another(generator, clause, person, animal, verb)
+    return f"{premise} {adverb} .", f"a person {verb} an animal .", label
 
 
 def _wnli(generator: np.random.Generator, label: float) -> Example:

@@ -135,11 +135,14 @@ def chosen_contrasts(comparison: Comparison, contrasts: DataFrame) -> DataFrame:
     """Choose the contrasts that a page shows, in its order; in a column the best one is first."""
     is_primary = contrasts["column"] == comparison.primary
     is_shown = is_primary | (contrasts["verdict"] != "")
-    declared_pairs = {(arm, reference) for arm, reference in comparison.board.protocol.contrasts}
+    declared_pairs = {frozenset(pair) for pair in comparison.board.protocol.contrasts}
     pairs = zip(contrasts["arm"], contrasts["reference"], strict=True)
-    is_declared = np.array([pair in declared_pairs for pair in pairs], dtype=bool)
-    # A planned contrast with the reference is shown once, as a planned one.
-    is_repeated = (contrasts["kind"] == "reference") & is_primary & is_declared
+    is_declared = np.array([frozenset(pair) in declared_pairs for pair in pairs], dtype=bool)
+    # A planned contrast with the reference is shown once, as a planned one. In other columns the
+    # two are corrected for different numbers of contrasts, unless there are only two arms.
+    is_same_test = (contrasts["family"] == 1) & (len(declared_pairs) == 1)
+    is_of_reference = contrasts["kind"] == "reference"
+    is_repeated = is_of_reference & is_declared & (is_primary | is_same_test)
     chosen = contrasts[is_shown & ~is_repeated]
     parts = [chosen[chosen["kind"] == kind] for kind in FAMILIES if kind != "reference"]
     from_reference = chosen[chosen["kind"] == "reference"]

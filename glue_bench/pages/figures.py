@@ -57,7 +57,7 @@ def forest_rows(comparison: Comparison, column: str) -> DataFrame:
     Returns:
         A frame by arm and reference: planned, difference, low, high, verdict, and `seeds`, the
         difference in each seed. The planned contrasts come first, as the protocol has them, then
-        the others, the best one on top.
+        the others, the best one on top. A planned pair is not repeated the other way round.
     """
     contrasts = comparison.contrasts[comparison.contrasts["column"] == column]
     contrasts = contrasts.assign(planned=contrasts["kind"] == "declared")
@@ -65,7 +65,9 @@ def forest_rows(comparison: Comparison, column: str) -> DataFrame:
     lowest_first = MEASURES[column].lowest_is_best
     unplanned = contrasts[~contrasts["planned"]]
     unplanned = unplanned.sort_values("difference", ascending=lowest_first, kind="stable")
-    rows = pd.concat([planned, unplanned]).drop_duplicates(["arm", "reference"])
+    rows = pd.concat([planned, unplanned])
+    pairs = map(frozenset, zip(rows["arm"], rows["reference"], strict=True))
+    rows = rows[~pd.Series(pairs, index=rows.index, dtype=object).duplicated()]
     seeds: list[Any] = []
     for arm, reference in zip(rows["arm"], rows["reference"], strict=True):
         seeds.append(seed_differences(comparison, column, arm, reference))

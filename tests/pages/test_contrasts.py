@@ -11,6 +11,7 @@ from glue_bench.board.compare import open_comparison
 from glue_bench.board.lag import reached_frame
 from glue_bench.board.results import read_results
 from glue_bench.pages.contrasts import LEGEND, statistics_page
+from glue_bench.pages.figures import forest_rows
 from glue_bench.pages.lags import lags_of
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.numbers import MISSING, abbreviate_number
@@ -56,6 +57,19 @@ def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench,
     assert families == set(comparison.contrasts["kind"])
     assert (LEGEND["p_equivalent"] in legend) == ("equivalent" in options)
     assert 3 <= max(len(table.legend) for table in page.tables) <= 8
+
+
+@pytest.mark.parametrize("pair", [["high", "low"], ["low", "high"]], ids=" - ".join)
+def test_the_planned_pair_of_two_arms_is_shown_once_in_each_column(bench, pair):
+    """What is compared with the reference is the same comparison, also the other way round."""
+    fill(bench, {"low": 0.55, "high": 0.9}, seeds=3)
+    path = bench.plan(config={"protocol": {"contrasts": [pair], "reference": "low"}})
+    comparison = open_comparison(path)
+    shown = [row[:3] for row in rows_of(statistics_page(comparison))]
+    contrast = " - ".join(pair)
+    titles = ("Avg. of 3", "CoLA", "MNLI-m", "MNLI-mm")
+    assert shown == [["planned (1)", title, contrast] for title in titles]
+    assert [*forest_rows(comparison, "cola").index] == [tuple(pair)]
 
 
 def test_arms_within_the_margin_are_equivalent(bench):
