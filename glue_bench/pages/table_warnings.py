@@ -25,8 +25,9 @@ TOO_EASY = (
     "arms apart. Take harder tasks, fewer rows (`limit`) or fewer epochs."
 )
 NO_ORDER = (
-    "No arm beats chance on the swap test: these runs say nothing about positions. Train longer, "
-    "or raise `initializer_range` for narrow encoders."
+    "No arm beats chance on the swap test: their pretraining has not taught the order of words, so "
+    "these runs say little about positions. Train longer, or raise `initializer_range` for narrow "
+    "encoders."
 )
 ONE_ANSWER = (
     "Every run gave one answer to everything on {columns}: there the runs say nothing about arms. "
