@@ -155,10 +155,12 @@ def bench(new_bench: Made) -> Any:
 @pytest.fixture
 def small_demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     """The demo with few rows. Calling the fixture changes their number."""
+    from helpers.small_data import FEW_ROWS
+
     from glue_bench.data import demo
 
-    def resize(train: int = 48, validation: int = 24, test: int = 12) -> None:
-        monkeypatch.setattr(demo, "ROWS", {"train": train, "validation": validation, "test": test})
+    def resize(**rows: int) -> None:
+        monkeypatch.setattr(demo, "ROWS", FEW_ROWS | rows)
         demo.generate.cache_clear()
 
     resize()

@@ -1,6 +1,8 @@
 """The tiny experiment, with and without pretraining, run into one folder."""
 
 import io
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ PRETRAINING = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def pretrained(tiny):
     """Make the tiny experiment on CoLA with pretraining; `pretraining` changes its settings."""
 
@@ -40,9 +42,19 @@ def sweep(tmp_path):
 
     What was printed is `sweep.said`, what ran `sweep.ended`.
     """
+    return sweep_into(tmp_path / "runs")
 
+
+@pytest.fixture(scope="session")
+def new_sweep():
+    """Give what the fixture `sweep` is, for a folder."""
+    return sweep_into
+
+
+def sweep_into(results: Path) -> Callable[..., Summary]:
+    """Return a function that runs experiments into a folder of results."""
     usual = {
-        "results": tmp_path / "runs",
+        "results": results,
         "only": (),
         "dry_run": False,
         "device": "auto",

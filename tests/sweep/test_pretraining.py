@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from helpers.small_data import few_rows
 from helpers.tiny_models import edit_weights
 from helpers.tiny_runs import plan, pretrainings, records
 from safetensors.torch import load_file
@@ -155,10 +156,12 @@ WILD_SEARCH = SEARCH | {"learning_rates": [1e-8, 1e-9, 100.0], "weight_decay": 1
 WILD_ARMS = ["add", {"variant": "none", "pretraining_rate": 2e-9}]
 
 
-@pytest.fixture
-def searched(sweep, pretrained):
+@pytest.fixture(scope="module")
+def searched(new_sweep, pretrained, tmp_path_factory):
     """Run a search for the rate of one arm, beside an arm with a rate of its own."""
-    summary = sweep(pretrained(WILD_SEARCH, arms=WILD_ARMS))
+    sweep = new_sweep(tmp_path_factory.mktemp("searched") / "runs")
+    with few_rows():
+        summary = sweep(pretrained(WILD_SEARCH, arms=WILD_ARMS))
     assert summary.finished == 4
     assert summary.failed == {}
     return summary
@@ -206,8 +209,9 @@ def test_runs_of_a_search_keep_no_weights(searched):
     assert kept == {record.pretraining.id for record in chosen}
 
 
-def test_a_search_is_not_made_again_for_another_seed(sweep, pretrained, searched):
+def test_a_search_is_not_made_again_for_another_seed(sweep, pretrained, searched, tmp_path):
     assert searched.pretrainings == 10
+    shutil.copytree(searched.folder, tmp_path / "runs" / searched.folder.name)
     sweep(pretrained(WILD_SEARCH | {"seeds": [1, 2, 3]}, arms=WILD_ARMS), only=["arm=add"])
     assert sweep.ended == ["add pretraining", "add cola"]
 
