@@ -12,7 +12,7 @@ from glue_bench.data.metrics import score
 from glue_bench.data.tasks import find_task
 
 
-class GlueMetric(evaluate.Metric):
+class GlueMetric(evaluate.Metric):  # type: ignore[misc]  # evaluate has no types
     """`GlueMetric("cola").compute(predictions=..., references=...)` equals `score("cola", ...)`.
 
     Keeps its inputs in memory unless told otherwise, so that metrics of parallel runs share no
