@@ -20,7 +20,7 @@ Predictions = dict[str, dict[str, np.ndarray]]
 
 
 # Several threads would wait for each other in products of short vectors.
-@threadpool_limits.wrap(limits=1)  # type: ignore[untyped-decorator]
+@threadpool_limits.wrap(limits=1)
 def baseline_predictions(data: TaskData, held_out_share: float | None = None) -> Predictions:
     """Predict the labels of validation splits by simple baselines; the same on every call.
 

@@ -240,11 +240,7 @@ def native_budget(
         with drawing(), torch.no_grad(), plain_attention, FlopCounterMode(display=False) as counter:
             # Without a gradient anywhere, else the counter expects some of what DeBERTa computes to
             # have one.
-            model = (
-                start.classifier(("one", "other"), seed=0)
-                .eval()
-                .requires_grad_(requires_grad=False)
-            )
+            model = start.classifier(("one", "other"), seed=0).eval().requires_grad_(False)
             logits = model(ids, mask, segments).logits
     except Exception as error:  # what some family's code raises is anything
         cause = f"{type(error).__name__}: {first_line(error)}"

@@ -207,7 +207,7 @@ def rates_frame(results: Results) -> DataFrame:
     runs = results.pretrainings[results.pretrainings["finished"]]
     chosen = runs.loc[~runs["is_search"], keys].drop_duplicates().assign(chosen=True)
     searched = runs[runs["is_search"]].sort_values(keys).merge(chosen, on=keys, how="left")
-    searched = searched.assign(chosen=searched["chosen"].eq(other=True))[RATES_COLUMNS]
+    searched = searched.assign(chosen=searched["chosen"].eq(True))[RATES_COLUMNS]
     if searched["seed"].nunique() > 1:
         return searched
     return searched.drop(columns="seed")

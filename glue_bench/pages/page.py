@@ -100,7 +100,7 @@ class Table:
                 keys.add(MISSING)
         signs = self.marks.fillna("").to_numpy().ravel()
         keys.update("".join(signs))
-        if self.bold.eq(other=True).to_numpy().any():
+        if self.bold.eq(True).to_numpy().any():
             keys.add("bold")
         return keys
 
@@ -115,7 +115,7 @@ class Table:
         index = self.frame.index
         names = list(self.columns)
         marks = self.marks.reindex(index=index, columns=names).astype(object).fillna("")
-        bold = self.bold.reindex(index=index, columns=names).eq(other=True)
+        bold = self.bold.reindex(index=index, columns=names).eq(True)
         cells_by_column: list[list[ShownCell]] = []
         for name, column in self.columns.items():
             values = self.frame[name].tolist()

@@ -288,7 +288,7 @@ class UsedRows(nn.Module):
         lookup[used] = torch.arange(len(used))
         self.register_buffer("lookup", lookup, persistent=False)
         self.register_buffer("used", used, persistent=False)
-        self.table = table.requires_grad_(requires_grad=False)
+        self.table = table.requires_grad_(False)
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         if not self.training:
@@ -342,7 +342,7 @@ def used_rows_only(
         yield
     finally:
         rows.eval()
-        table.requires_grad_(requires_grad=True)
+        table.requires_grad_(True)
         model.base.set_input_embeddings(table)
 
 

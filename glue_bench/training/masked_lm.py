@@ -29,7 +29,7 @@ def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> En
     config.update(rates)
     model = under_head(start, config, seed)
     model.config.update(start_rates)
-    model.base.pooler.requires_grad_(requires_grad=False)  # it gets no gradient
+    model.base.pooler.requires_grad_(False)  # it gets no gradient
     model.config.origin = TRAINED_ORIGINS.get(start.origin, start.origin)
     return model
 

@@ -76,7 +76,7 @@ def test_operations_are_those_of_eager_attention_whatever_the_family(family, tmp
     tokenizer.save_pretrained(tmp_path)
     start = read_native(str(tmp_path), None, tokenizer)
     budget = native_budget(start, tokenizer, LENGTH, "arm")
-    eager = start.classifier(("one", "other"), seed=0).eval().requires_grad_(requires_grad=False)
+    eager = start.classifier(("one", "other"), seed=0).eval().requires_grad_(False)
     eager.model.set_attn_implementation("eager")
     token_ids = torch.ones(2, budget["length"], dtype=torch.long)
     mask = torch.ones_like(token_ids, dtype=torch.bool)
