@@ -10,7 +10,11 @@ from glue_bench.data.tasks import KNOWN
 from glue_bench.errors import IN_A_FILE, UserError, unknown
 
 METRIC_NAMES = {name: name.replace("_", " ").capitalize() for name in METRICS}
-METRIC_NAMES |= {"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"}
+METRIC_NAMES |= {
+    "pearson": "Pearson correlation",
+    "spearmanr": "Spearman correlation",
+    "macro_f1": "Macro F1",
+}
 PREDICT_TEST_ADVICE = (
     f"set `finetuning: {{predict: [validation, test]}}` {IN_A_FILE} and run the experiment "
     "again, on data that has test files"

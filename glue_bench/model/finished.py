@@ -67,7 +67,7 @@ class FinishedClassifier(NativeClassifier):
         # learns, which a budget switches off.
         for weight in model.parameters():
             weight.data = weight.data.clone()
-            weight.requires_grad_(True)
+            weight.requires_grad = True
         self.places = list(start.places)
         self.end = nn.Sigmoid() if start.ends_in_sigmoid else nn.Identity()
 
