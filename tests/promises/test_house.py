@@ -47,11 +47,11 @@ AIMS_OF_TESTS = AIMS | {density.STATEMENT: 13, density.VAGUE_NAMES: 2}
 CEILINGS: dict[str, dict[str, float]] = {
     "tests": {
         density.COMPREHENSIONS: 27,
-        density.LONG_LINES: 3,
+        density.LONG_LINES: 2,
     },
     "glue_bench/board": {
         density.STATEMENT: 14,
-        density.COMPREHENSIONS: 29,
+        density.COMPREHENSIONS: 27,
     },
     "glue_bench/cli": {
         density.STATEMENT: 13,
@@ -67,14 +67,18 @@ A number here may fall, and goes when the room has reached the aim. It never ris
 """
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "glue_bench"
-TREES: dict[Path, ast.Module] = {}
-for file in sorted(PACKAGE.rglob("*.py")):
-    TREES[file.relative_to(PACKAGE)] = ast.parse(file.read_text("utf-8"))
+FILES = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
 SLOW = ("torch", "transformers", "datasets", "evaluate", "accelerate")
 """What tables are made without."""
 HEAVY = (*SLOW, "pandas", "sklearn", "scipy", "matplotlib")
 PRINTING = (".print", ".echo", ".secho", ".Screen", ".Console", ".stdout.write", ".stderr.write")
 """The functions and classes that write to the terminal, by the end of their names."""
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Parse all files of the package."""
+    return {file: ast.parse((PACKAGE / file).read_text("utf-8")) for file in FILES}
 
 
 def test_imports_point_one_way(capsys, monkeypatch):
@@ -141,13 +145,13 @@ def test_the_package_and_its_help_import_nothing_heavy_and_what_reads_results_no
     assert "pandas" in loaded["predictions"]
 
 
-@pytest.mark.parametrize("room", sorted({file.parts[0] for file in TREES} - {"cli", "terminal.py"}))
+@pytest.mark.parametrize("room", sorted({file.parts[0] for file in FILES} - {"cli", "terminal.py"}))
 def test_only_the_command_line_prints(room):
     """A console that a caller gives may be written to; `terminal.py` is where the command line
     writes.
     """
     calls: list[str] = []
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         if file.parts[0] != room:
             continue
         for node in ast.walk(tree):
@@ -166,7 +170,7 @@ def lines_of(function: ast.FunctionDef) -> int:
 
 def test_no_file_is_longer_than_400_lines():
     longer: list[str] = []
-    for file in TREES:
+    for file in FILES:
         count = len((PACKAGE / file).read_text("utf-8").splitlines())
         if count > 400:
             longer.append(f"{file}: {count} lines")
@@ -175,14 +179,14 @@ def test_no_file_is_longer_than_400_lines():
 
 def test_no_function_is_longer_than_60_lines():
     longer: list[str] = []
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and lines_of(node) > 60:
                 longer.append(f"{file}:{node.lineno} {node.name}: {lines_of(node)} lines")
     assert longer == []
 
 
-ROOMS = [f"glue_bench/{file.parts[0]}" for file in TREES if file.match("*/__init__.py")]
+ROOMS = [f"glue_bench/{file.parts[0]}" for file in FILES if file.match("*/__init__.py")]
 ROOMS = ["tests", "glue_bench", *dict.fromkeys(ROOMS)]
 """The rooms of the package, its top-level files, and the tests as a whole."""
 
@@ -248,7 +252,7 @@ def test_a_public_function_of_more_than_two_parameters_lists_them(name):
 
 def test_no_file_gives_a_function_of_the_house_another_name():
     renamed: list[str] = []
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         for node in ast.walk(tree):
             if not isinstance(node, ast.ImportFrom):
                 continue

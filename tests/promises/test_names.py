@@ -13,7 +13,7 @@ import pytest
 from helpers.stored import Bench, digest
 
 from glue_bench.analysis.chance import Analysis, Row, row
-from glue_bench.board.board import averages_frame, open_board, steps_frame
+from glue_bench.board.board import averages_frame, steps_frame
 from glue_bench.board.compare import Comparison, leaderboard_frame, open_comparison
 from glue_bench.config.experiment import NAME_PATTERN
 from glue_bench.pages.budget import budget_frame, budget_page, rates_frame
@@ -113,15 +113,15 @@ def analysis_of(names: tuple[str, ...]) -> Analysis:
     )
 
 
-def pages_of(path: Path, names: tuple[str, ...]) -> Iterator[Page]:
+def pages_of(comparison: Comparison, names: tuple[str, ...]) -> Iterator[Page]:
     """Every page that names arms."""
-    comparison = open_comparison(path)
+    path = comparison.board.results.folder
     yield leaderboard_page(comparison)
     yield statistics_page(comparison, equivalent=1.0)
     yield difference_page(comparison, 1.0, 0.8)
     yield budget_page(comparison.board.results)
     yield named_page("tupe-1", path)
-    yield diagnostics_page(open_board(path), diagnostic_set())
+    yield diagnostics_page(comparison.board, diagnostic_set())
     yield inside_page(analysis_of(names))
     yield inside_page(analysis_of(names[:1]))
 
@@ -129,7 +129,7 @@ def pages_of(path: Path, names: tuple[str, ...]) -> Iterator[Page]:
 def columns_of(comparison: Comparison) -> set[str]:
     """The names of the columns of all frames."""
     results = comparison.board.results
-    pages = list(pages_of(results.folder, tuple(results.arms.index)))
+    pages = list(pages_of(comparison, tuple(results.arms.index)))
     frames = [
         leaderboard_frame(comparison),
         comparison.contrasts,
@@ -170,13 +170,15 @@ def experiments(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     odd = tuple(sorted(name for name in columns - set(names) if re.fullmatch(NAME_PATTERN, name)))
     neutral = tuple(f"zq{place:04}" for place in range(len(odd)))
     odd_path = experiment_with(odd, tmp_path_factory.mktemp("odd") / "toy")
+    odd_comparison = open_comparison(odd_path)
     neutral_path = experiment_with(neutral, tmp_path_factory.mktemp("neutral") / "toy")
+    neutral_comparison = open_comparison(neutral_path)
     return SimpleNamespace(
         odd=odd,
-        odd_pages=list(pages_of(odd_path, odd)),
-        neutral_pages=list(pages_of(neutral_path, neutral)),
-        odd_report=make_report(open_comparison(odd_path)),
-        neutral_report=make_report(open_comparison(neutral_path)),
+        odd_pages=list(pages_of(odd_comparison, odd)),
+        neutral_pages=list(pages_of(neutral_comparison, neutral)),
+        odd_report=make_report(odd_comparison),
+        neutral_report=make_report(neutral_comparison),
     )
 
 
