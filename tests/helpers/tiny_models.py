@@ -185,7 +185,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "untied": [
         {"share": False},
         {"segments": "scores"},
-        {"blocks": [2]},
+        {"blocks": [1]},
         {"share": False, "blocks": [2], "add_positions": True},
     ],
     "untied-tie-cls": [{"share": False}],
@@ -194,7 +194,6 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "diet-rel": [{"share": True}],
     "shaw": [{"max_distance": 3}],
     "rotary": [{"fraction": 0.0}, {"fraction": 0.5, "base": 100.0, "blocks": [2]}],
-    "polar": [{"base": 100.0}],
     "disentangled": [{"terms": ["content-position"]}, {"terms": ["position-content"]}],
 }
 ARMS = [(variant, options) for variant in VARIANTS for options in ({}, *OPTIONS.get(variant, []))]

@@ -28,6 +28,7 @@ from glue_bench.errors import UserError
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.grafts import graft
 from glue_bench.model.start import Start
+from glue_bench.model.variants import VARIANTS
 
 LENGTH = 11
 
@@ -288,6 +289,26 @@ def test_scores_are_those_of_transformers_4(kind):
     with_key = kind == "relative_key_query"
     expected = scores_of_transformers_4(query, key, table, with_key=with_key)
     torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-5)
+
+
+# What a leaderboard says of an arm
+
+
+@pytest.mark.parametrize(
+    ("variant", "options", "ending"),
+    [
+        ("untied", {"blocks": [1]}, " (only in block 1)"),
+        ("untied", {"add_positions": True}, "; positions are also added at the input"),
+        ("position-infused", {"add_positions": True}, "; positions are also added at the input"),
+        ("rotary", {"blocks": [1, 2], "base": 500.0}, " (only in blocks 1, 2), base 500"),
+        ("rotary", {"fraction": 0.25}, ", 0.25 of each head"),
+        ("rotary", {}, ""),
+    ],
+    ids=str,
+)
+def test_an_arm_is_described_with_what_its_options_change(variant, options, ending):
+    kind = VARIANTS[variant]
+    assert kind.described(options, "pretrained") == f"{kind.summary}{ending}"
 
 
 # Where a graft starts

@@ -72,8 +72,10 @@ class Untied(Variant):
     `share`, else the number of blocks that have these scores.
 
     Two options are of no paper; they take TUPE apart. Only the chosen `blocks` have the scores of
-    positions; all blocks keep the scale 1 / sqrt(2k). With `add_positions` p_i is also added to
-    w_i + s_i at the input, as BERT adds it: row i + 1 of the same table, without its LayerNorm.
+    positions; all blocks keep the scale 1 / sqrt(2k). (The scores of an untied [CLS] have no
+    position, so that [CLS] hears of positions one block later.) With `add_positions` p_i is also
+    added to w_i + s_i at the input, as BERT adds it: row i + 1 of the same table, without its
+    LayerNorm.
     """
 
     score_terms = 2
