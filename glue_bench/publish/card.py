@@ -13,7 +13,8 @@ import yaml
 from glue_bench.board.board import Board
 from glue_bench.board.chosen import arm_scores, find_arm, median_runs
 from glue_bench.board.results import Results
-from glue_bench.config import NATIVE
+from glue_bench.config import FINISHED, NATIVE
+from glue_bench.config.experiment import MODELS_OF_OTHERS
 from glue_bench.data.hub import REPOSITORY, repository_of
 from glue_bench.data.task import OWN
 from glue_bench.data.tasks import TASKS, find_task, titles
@@ -53,6 +54,8 @@ COLUMNS = {
     "learning_rate": Column("Learning rate", show="{:g}".format),
     "seed": Column("Seed", 0),
 }
+FINISHED_COLUMNS = {name: COLUMNS[name] for name in ("title", "split", "name", "value")}
+"""The columns for classifiers that were fine-tuned elsewhere, which have no seeds."""
 USAGE = """
 ```python
 {imports}from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -68,13 +71,15 @@ class Card:
     """A model card (`text`), and the repository that it heads.
 
     `files` are by path: their content, or the file that has it. If there are several models, each
-    lies in the folder of its task. `without` are the tasks whose run has left no model.
+    lies in the folder of its task. `without` are the tasks whose run has left no model. There is
+    none of classifiers that were fine-tuned elsewhere (`is_finished`).
     """
 
     arm: str
     text: str
     files: Mapping[str, bytes | Path]
     without: tuple[str, ...]
+    is_finished: bool = False
 
 
 def make_card(board: Board, arm: str | None) -> Card:
@@ -91,7 +96,7 @@ def make_card(board: Board, arm: str | None) -> Card:
         model = results.store.models.find_whole(results.finished.records[cell_id])
         if model:
             models[str(task)] = model
-        else:
+        elif not _is_finished(board, arm):
             without.append(str(task))
     for task, model in models.items():
         folder = f"{task}/" if len(models) > 1 else ""
@@ -105,7 +110,13 @@ def make_card(board: Board, arm: str | None) -> Card:
     if len(stated):
         files[RESULTS_FILE] = _results_file(stated)
     files[CARD_FILE] = text.encode()
-    return Card(arm=arm, text=text, files=files, without=tuple(without))
+    return Card(
+        arm=arm,
+        text=text,
+        files=files,
+        without=tuple(without),
+        is_finished=_is_finished(board, arm),
+    )
 
 
 def _card_scores(board: Board, arm: str) -> pd.DataFrame:
@@ -140,23 +151,18 @@ def _card_text(
     """
     results = board.results
     cell = results.cells[results.cells["cell_id"] == runs["cell_id"].iloc[0]].iloc[0]
-    legend = [MODELS]
+    is_finished = _is_finished(board, arm)
+    legend = [] if is_finished else [MODELS]
     if board.protocol.epoch == "best":
         legend.append(BEST_EPOCH)
     if scores["unchecked"].any():
         unchecked_tasks = tuple(scores.loc[scores["unchecked"], "task"].unique())
         legend.append(UNCHECKED.format(tasks=titles(unchecked_tasks)))
     benchmarks = _benchmarks(runs.index)
-    is_native = cell["variant"] == NATIVE
-    kind = "as it is published" if is_native else f"with the variant `{cell['variant']}`"
-    tool = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
     table = Table(
         frame=scores,
-        columns=COLUMNS,
-        caption=(
-            f"An encoder {kind}, fine-tuned on {', '.join(benchmarks)} by {tool}. "
-            "Each task has a model of its own."
-        ),
+        columns=FINISHED_COLUMNS if is_finished else COLUMNS,
+        caption=_describe_models(cell, ", ".join(benchmarks)),
         legend=tuple(legend),
     )
     page = Page(
@@ -166,7 +172,25 @@ def _card_text(
     )
     stated = scores[scores["is_stated"]]
     header = _front_matter(arm, cell, results.arms["checkpoint"][arm], stated, benchmarks)
+    is_native = cell["variant"] == NATIVE
     return f"---\n{header}\n---\n\n{to_markdown(page)}{_usage(tasks, is_native=is_native)}"
+
+
+def _is_finished(board: Board, arm: str) -> bool:
+    """Whether an arm has classifiers that were fine-tuned elsewhere."""
+    return bool(board.results.arms["variant"][arm] == FINISHED)
+
+
+def _describe_models(cell: pd.Series, benchmarks: str) -> str:
+    """Say in a sentence or two what models a card is about; `cell` is one of their runs."""
+    tool = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
+    if cell["variant"] == FINISHED:
+        return f"A classifier that was fine-tuned elsewhere, scored on {benchmarks} by {tool}."
+    kind = f"with the variant `{cell['variant']}`"
+    if cell["variant"] == NATIVE:
+        kind = "as it is published"
+    models = f"An encoder {kind}, fine-tuned on {benchmarks} by {tool}."
+    return f"{models} Each task has a model of its own."
 
 
 def _benchmarks(tasks: Iterable[str]) -> list[str]:
@@ -219,14 +243,16 @@ def _front_matter(
     # A checkpoint without a revision may be a folder or a model of the hub: the cache tells.
     copy = Path(constants.HF_HUB_CACHE, f"models--{checkpoint.replace('/', '--')}")
     is_of_hub = cell["base_model"] or (copy.is_dir() and not Path(checkpoint).exists())
-    is_native = cell["variant"] == NATIVE
+    is_of_others = cell["variant"] in MODELS_OF_OTHERS
     tags = ["glue-bench"]
     if "GLUE" in benchmarks:
         tags.insert(0, "glue")
-    if not is_native:
+    if not is_of_others:
         tags.append(cell["variant"])
+    if cell["variant"] == FINISHED:
+        is_of_hub = False  # the card is of the checkpoint itself
     data = ModelCardData(
-        library_name="transformers" if is_native else "glue-bench",
+        library_name="transformers" if is_of_others else "glue-bench",
         pipeline_tag="text-classification",
         language="en" if "GLUE" in benchmarks else None,
         tags=tags,
@@ -343,6 +369,11 @@ def push_card(card: Card, repository: str) -> str:
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
+    if card.is_finished:
+        raise UserError(
+            f"arm '{card.arm}' was fine-tuned elsewhere, so that there is no model to push; write "
+            f"the files with -o and add {RESULTS_FILE} to the repository of the model"
+        )
     if card.files.keys() <= {CARD_FILE, RESULTS_FILE}:
         raise UserError(
             f"arm '{card.arm}' has kept no model to push; set `finetuning: {{keep: best}}` "

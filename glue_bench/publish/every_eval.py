@@ -21,6 +21,7 @@ from glue_bench.board.aggregation import BOTH_SEEDS
 from glue_bench.board.board import Board
 from glue_bench.board.chosen import arm_scores
 from glue_bench.board.column_runs import read_outcomes
+from glue_bench.config import FINISHED
 from glue_bench.data.hub import repository_of
 from glue_bench.data.measures import SHARES
 from glue_bench.data.tasks import find_task, titles
@@ -197,6 +198,8 @@ def _log_content(board: Board, organization: str, arm: str, cells: pd.DataFrame)
         "fine_tuned": "a model for each task",
         "epoch": f"the {board.protocol.epoch} epoch of each run",
     }
+    if facts["variant"] == FINISHED:
+        details |= {"fine_tuned": "elsewhere", "epoch": "not known"}
     if first["base_model"]:
         details["base_model"] = first["base_model"]
     engine = {"name": "glue-bench", "version": first["environment"].glue_bench or "unknown"}
@@ -292,8 +295,9 @@ def _score_details(row: dict[Any, Any], runs: pd.DataFrame) -> dict[str, Any]:
         "score": f"mean over {n} independent runs" if n > 1 else "of one run",
         "runs": runs["cell_id"].tolist(),
         "records": runs["digest"].tolist(),
-        "learning_rate": row["learning_rate"],
     }
+    if row["learning_rate"]:  # what was fine-tuned elsewhere has 0
+        details["learning_rate"] = row["learning_rate"]
     score: dict[str, Any] = {"score": row["mean"]}
     if n > 1:
         error = {
