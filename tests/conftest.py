@@ -89,9 +89,8 @@ def _as_on_every_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLUE_BENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("GLUE_BENCH_PRECISION", "float32")
-        patch.setattr(
-            os, "fsync", lambda _: None
-        )  # tests/records/test_store.py says when it is called
+        # When it is called is tested in tests/records/test_store.py.
+        patch.setattr(os, "fsync", lambda _: None)
         patch.setattr("glue_bench.api.experiments.write_page", lambda *_: None)
         patch.setattr("typer.main.get_command", cache(typer.main.get_command))
         yield

@@ -107,9 +107,8 @@ def test_what_nobody_reads_is_lost_and_output_that_does_not_fit_on_the_disk_is_a
         full = request.node.callspec.params["gone"] == "full"
         with pytest.raises(OSError, match="No space left") if full else nullcontext():
             say("x" * 10_000)
-    screen = Screen(
-        file=gone
-    )  # of a line alone is lost what cannot be written, and the next one is not
+    # Of a line alone is lost what cannot be written, and the next one is not.
+    screen = Screen(file=gone)
     tell(screen, "lost")
     screen.file = io.StringIO()
     tell(screen, "said")

@@ -205,9 +205,8 @@ def _run(
         if cause:
             return summary
         work = work_left(plan, [cell for cell in work.cells if cell.id not in errors], store)
-        in_vain = (
-            results.keys() | errors.keys()
-        )  # what has just run, or failed, would not come out otherwise
+        # What has just run, or failed, would not come out otherwise.
+        in_vain = results.keys() | errors.keys()
         if in_vain >= {job.id for job in work.jobs}:
             return summary
 

@@ -48,9 +48,8 @@ def test_pretrain_compares_trainer_with_ours(tmp_path):
     sizes = ("--rounds", 1, "--steps", 2, "--length", 64, "--rows", 8)
     (turn,) = run("pretrain.py", *sizes, "--json", tmp_path / "all.json")
     our_tokens, peer = (result["tokens"] for result in turn.values())
-    assert our_tokens == pytest.approx(
-        peer, rel=0.1
-    )  # other sequences of the same text, nearly all of them full
+    # These are other sequences of the same text, nearly all of them full.
+    assert our_tokens == pytest.approx(peer, rel=0.1)
 
 
 def test_overhead_is_that_of_every_cell_but_the_first():

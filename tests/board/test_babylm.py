@@ -1,4 +1,4 @@
-"""BabyLM's `predictions.json` beside its evaluation data, both made by us in their published form."""
+"""BabyLM's `predictions.json` beside its evaluation data, both made up in their published form."""
 
 import json
 

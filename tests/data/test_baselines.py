@@ -91,10 +91,11 @@ def test_small_and_odd_data_have_the_baselines_that_exist():
     def of(**splits):
         return baseline_predictions(TaskData("rte", "tsv", splits))
 
+    # All labels are of one class.
     assert of(train=train, validation=train)[BAG_OF_WORDS]["validation"].tolist() == [
         1,
         1,
-    ]  # of one class
+    ]
     assert (
         of(train=wordless, validation=train)
         == of(validation=train)

@@ -55,9 +55,8 @@ def test_clone_and_tsv_of_equal_content_have_equal_digests(tmp_path, write):
     copy = clone(
         tmp_path / "clone", names=("not_entailment", "entailment"), **RTE_ROWS | {"label": [1, 0]}
     )
-    clone(
-        copy, split="test", sentence1=["e"], sentence2=["f"], label=[1], idx=[0]
-    )  # which GLUE does not publish
+    # GLUE does not publish the labels of its test splits.
+    clone(copy, split="test", sentence1=["e"], sentence2=["f"], label=[1], idx=[0])
     clone(
         copy,
         "stsb",
@@ -126,9 +125,8 @@ def test_hub_is_asked_for_the_pinned_revision(monkeypatch):
     expected = [["a", 0], ["b", 1]]
     assert data.splits["train"].to_numpy().tolist() == expected
     assert data.revision == hub.PINNED
-    asked.side_effect = datasets.exceptions.DatasetGenerationError(
-        "an error occurred"
-    )  # as `datasets` wraps it
+    # `datasets` wraps the error of the system.
+    asked.side_effect = datasets.exceptions.DatasetGenerationError("an error occurred")
     asked.side_effect.__cause__ = OSError(errno.ENOSPC, "full")
     with pytest.raises(
         DiskError, match=r"cannot keep .*, task rte: No space left .*make room in the cache"

@@ -21,36 +21,40 @@ MNLI = (
 )
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 QUIRKS = [
+    # No header.
     (
         "cola",
         "train",
         "gj04\t1\t\tOne.\ngj04\t0\t*\tTwo \n",
         [["One.", 1], ["Two ", 0]],
         0,
-    ),  # no header
+    ),
     ("cola", "validation", "gj04\t1\t\tThree.", [["Three.", 1]], 0),
     ("cola", "test", "index\tsentence\n0\tFour.\n", [["Four.", -1]], 0),
+    # A byte-order mark.
     (
         "mrpc",
         "train",
         f'\ufeff{MRPC}1\t7\t8\tHe said " a\tb\n',
         [['He said " a', "b", 1]],
         0,
-    ),  # a byte-order mark
+    ),
+    # Its Quality means nothing.
     (
         "mrpc",
         "test",
         f"index\t{MRPC}0\t1\t7\t8\tx\ty\n",
         [["x", "y", -1]],
         0,
-    ),  # its Quality means nothing
+    ),
+    # Malformed rows.
     (
         "qqp",
         "train",
         f"{QQP}1\t2\t3\ta\tb\t1\n4\t5\n6\t7\t8\tc\td\t0\t\n",
         [["a", "b", 1]],
         2,
-    ),  # malformed rows
+    ),
     ("mnli", "validation_matched", MNLI, [["a", "b", 2]], 1),  # a row without a gold label
     (
         "stsb",

@@ -90,9 +90,8 @@ def test_weights_are_read_in_every_form(form, tmp_path):
         form(tmp_path)
     else:
         assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
-    assert (
-        "head_norm.weight" in read_checkpoint(str(tmp_path)).head
-    )  # which computes what transformers does
+    # The encoder computes what transformers does, else it would have been refused.
+    assert "head_norm.weight" in read_checkpoint(str(tmp_path)).head
 
 
 @pytest.mark.parametrize("kind", [EncoderModel, EncoderForMaskedLM])

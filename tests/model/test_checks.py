@@ -60,9 +60,8 @@ def dead(variant: str, base: Start) -> Start:
     return graft(base, variant, {})
 
 
-SAME = {
-    "variant.positions.weight": torch.ones(16, 24)
-}  # one position like the other, and not only at zero
+# One position like the other, and not only at zero.
+SAME = {"variant.positions.weight": torch.ones(16, 24)}
 NAN = {"norm.weight": torch.full((24,), torch.nan)}
 PARTS = "no gradient reaches positions, position_norm, position_query, position_key;"
 REFUSED: dict[str, tuple[Callable[[Start], Start], str]] = {

@@ -58,9 +58,8 @@ class Wide(Add):
 def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name, option):
     """Whatever the value: nothing is taken for another type, and only a UserError says so."""
     default = declared(VARIANTS[name], name)[option].default
-    assert (
-        canonical_options(name, {option: json.loads(json.dumps(default))}) == {}
-    )  # to write it out changes nothing
+    # To write it out changes nothing.
+    assert canonical_options(name, {option: json.loads(json.dumps(default))}) == {}
     kinds = {bool: (bool,), int: (int,), float: (int, float), str: (str,), list: (list,)}[
         type(default)
     ]

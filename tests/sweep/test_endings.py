@@ -173,9 +173,8 @@ def test_what_answers_and_is_no_cluster_is_one_line(store, monkeypatch):
 def head(monkeypatch):
     """The process and the address of a cluster's head. Its sockets need a short path."""
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setenv(
-        "RAY_worker_niceness", "0"
-    )  # workers would wait for whatever else the machine does
+    # Workers would wait for whatever else the machine does.
+    monkeypatch.setenv("RAY_worker_niceness", "0")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = free.getsockname()

@@ -74,13 +74,14 @@ def test_a_pretraining_goes_alone_and_cells_of_a_known_pace_together(engine, sto
     first = stub.pretraining()
     with engine(first, *CELLS) as executor:
         assert submit(executor, first, *CELLS[:4]) == []
+        # An array is no longer than permitted.
         assert cluster.live() == [
             "100_0",
             "100_1",
             "100_2",
             "100_3",
             "200",
-        ]  # an array is no longer than permitted
+        ]
         cluster.run(*cluster.live())
         assert ended(executor) == well(first, *CELLS[:4])
         submit(executor, *CELLS[4:])
@@ -108,10 +109,11 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
         assert ended(executor) == well(ground)
         submit(executor, *jobs)
         cluster.run("200", max_jobs=2)
+        # One answer is not enough.
         assert ended(executor) == [
             (jobs[0].id, "ValueError: no"),
             (jobs[1].id, ""),
-        ]  # one answer is not enough
+        ]
         cluster.say("down")
         assert [ended(executor) for _ in range(4)] == [[]] * 4  # and none is no answer
         cluster.say("None")
@@ -162,9 +164,8 @@ def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_nee
     batch(jobs[:2])
     batch.checkpoint(jobs).function(jobs[:3])
     assert stub.attempts(store, *CELLS[:3]) == [1, 1, 1]
-    batch(
-        [(job, store.result_version(job.id)) for job in CELLS[:3]]
-    )  # asked for again, for what it has not left
+    # Asked for again, for what it has not left.
+    batch([(job, store.result_version(job.id)) for job in CELLS[:3]])
     assert stub.attempts(store, *CELLS[:3]) == [2, 2, 2]
     with engine(*CELLS[2:4]) as executor:
         submit(executor, *CELLS[2:4])
