@@ -29,20 +29,20 @@ SMALLEST = "smallest difference"
 SCORES_NOTE = (
     "Scores are of the validation set, times 100: Matthews correlation for CoLA, "
     "Pearson correlation for STS-B, accuracy elsewhere. "
-    "Avg.: the mean of the task columns; WNLI never counts."
+    "Avg.: mean of the task columns; WNLI never counts."
 )
 OTHER_TASKS_NOTE = (
     "Scores of tasks that are not GLUE's are the first of their metrics. "
     "GLUE avg.: the mean of GLUE's columns alone."
 )
 MEASURES_NOTE = (
-    "Val. loss: cross-entropy per masked word on held-out text after pretraining, in nats; "
-    "the lowest is best. Swap test: how often the encoder prefers a text to the same text with "
-    "two neighbouring words swapped; chance is 50."
+    "Val. loss: nats per masked word of held-out text after pretraining; lowest is best. "
+    "Swap test: how often a text is preferred to the same text with two neighbouring words "
+    "swapped; chance is 50."
 )
 DIFFERENCE_NOTE = (
     "Difference: the arm less the reference in the column to its left, "
-    "± half of a 95% interval that holds for all arms together."
+    "± half of a 95% interval for all arms together."
 )
 MEDIANS_NOTE = (
     "Scores of tasks are medians over seeds. "
@@ -51,7 +51,7 @@ MEDIANS_NOTE = (
 COMMON_SEEDS_NOTE = "Differences are over the pretraining seeds that all compared arms have."
 VERDICTS_NOTE = (
     "**Bold**: best of the column. ▲ ▼: better or worse than the reference at 5%, corrected for "
-    "all arms of the column. No mark: not shown to differ, which does not mean equal."
+    "all arms. No mark: not shown to differ, which does not mean equal."
 )
 PLANNED_NOTE = (
     "Planned contrasts, a family of their own, are in `statistics.md`; marks are exploratory."
@@ -62,18 +62,17 @@ BASELINES_NOTE = (
     "An arm at or below a baseline has shown nothing on that task."
 )
 SMALLEST_NOTE = (
-    "Smallest difference: what an arm's measured difference must reach to get a mark "
-    "(median over arms)."
+    "Smallest difference: what a measured difference must reach to get a mark (median over arms)."
 )
 OTHER_ROWS_NOTE = (
     "† stands also over tasks whose rows are not the official ones. "
     "The line Data says how they differ."
 )
 MARKS_NOTE = (
-    "† a part of the official rows, so that no published score compares. "
+    "† a part of the official rows: no published score compares. "
     "‡ a run gave one answer to everything. * fewer runs than planned. "
     "◇ another processor or precision than the reference. – no score. "  # noqa: RUF001
-    "§ `add` is not shown above `none` here: the column is no evidence about positions."
+    "§ `add` is not shown above `none`: no evidence about positions."
 )
 LEGEND = {
     "task": SCORES_NOTE,
