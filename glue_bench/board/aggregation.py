@@ -18,7 +18,8 @@ DIGITS = 9
 def main_scores(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with the main metric of their task."""
     main_metrics = {name: task.metrics[0] for name, task in KNOWN.items()}
-    return scores[scores["metric"] == scores["task"].map(main_metrics)]
+    metrics = scores["task"].map(main_metrics)
+    return scores[scores["metric"] == metrics]
 
 
 def aggregate(values: pd.DataFrame, keys: list[str], statistic: str = "mean") -> pd.DataFrame:
@@ -61,7 +62,8 @@ def aggregate_over_seeds(
     over_runs = aggregate(values, keys, statistic)
     if statistic != "mean":
         return over_runs
-    means = aggregate(values, [*keys, "pretraining_seed"])["mean"]
+    of_seeds = aggregate(values, [*keys, "pretraining_seed"])
+    means = of_seeds["mean"]
     of_pretrainings = means.rename("value").reset_index()
     return over_runs.assign(mean=aggregate(of_pretrainings, keys)["mean"])
 

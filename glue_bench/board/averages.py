@@ -155,7 +155,8 @@ def averages_by_name(
     table = pd.DataFrame(columns)
     frames: dict[str, pd.DataFrame] = {}
     for name in conventions:
-        rows = table[table.index.get_level_values("convention") == name]
+        conventions_of_rows = table.index.get_level_values("convention")
+        rows = table[conventions_of_rows == name]
         frames[name] = rows.droplevel("convention")
     return frames
 
@@ -167,7 +168,8 @@ def _mean_over_parts(values: pd.DataFrame, conventions: Mapping[str, Average]) -
     """
     means: list[pd.Series] = []
     for name, convention in conventions.items():
-        rows = values[values.index.get_level_values("convention") == name]
+        conventions_of_rows = values.index.get_level_values("convention")
+        rows = values[conventions_of_rows == name]
         parts = rows.reindex(columns=list(convention.parts))
         means.append(parts.mean(axis=1, skipna=False))
     return pd.concat(means)
@@ -186,11 +188,13 @@ def _values_by_convention(scores: pd.DataFrame, conventions: Mapping[str, Averag
     rows: list[tuple[object, ...]] = []
     for name, convention in conventions.items():
         for part, places in convention.parts.items():
-            rows += [(name, part, len(places), *place) for place in places]
+            for place in places:
+                rows.append((name, part, len(places), *place))
     columns = ["convention", "part", "places", "task", "split", "metric"]
     wanted_scores = pd.DataFrame(rows, columns=columns)
     merged = scores.merge(wanted_scores, on=["task", "split", "metric"])
     keys = ["convention", "arm", "part", *BOTH_SEEDS]
     values = aggregate(merged, [*keys, "places"]).reset_index()
     is_complete = values["n"] == values["places"]
-    return values.loc[is_complete, [*keys, "mean"]].rename(columns={"mean": "value"})
+    complete = values.loc[is_complete, [*keys, "mean"]]
+    return complete.rename(columns={"mean": "value"})

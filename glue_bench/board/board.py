@@ -134,13 +134,15 @@ def make_board(
     scores = scores.merge(cells[["cell_id", "variant", "origin", *RUN_KEYS]], on="cell_id")
     runs = scores.merge(best_rates(epochs, protocol.rate_statistic))
     tasks = set(cells["task"])
-    tasks_run = set(cells.loc[cells["finished"], "task"])
+    finished_cells = cells[cells["finished"]]
+    tasks_run = set(finished_cells["task"])
     columns = _columns_of_tasks(tasks_run or tasks)
     conventions = {column: average_of([column]) for column in _columns_of_tasks(tasks)}
     conventions[AVERAGE] = average_of(columns)
     for name in ("average_official", "average_nine_columns"):
         conventions[name] = AVERAGES[name]
-    arms = results.arms.assign(start=_starts(results.arms, steps))
+    starts = _starts(results.arms, steps)
+    arms = results.arms.assign(start=starts)
     arms = arms.loc[cells["arm"].unique()]
     table = _with_averages(arms[ARM_KEYS], runs, conventions, protocol.seeds)
     table = table.join(arms[ENCODER_COLUMNS])
@@ -169,8 +171,10 @@ def _starts(arms: pd.DataFrame, steps: int | None) -> pd.Series:
     starts = arms["start"]
     if steps:
         starts = starts + f", then {steps:,} steps of pretraining"
-    contents = arms.groupby("start")["start_digest"].transform("nunique")
-    with_digest = starts + " (" + arms["start_digest"].str[:12] + ")"
+    digests = arms.groupby("start")["start_digest"]
+    contents = digests.transform("nunique")
+    short_digests = arms["start_digest"].str[:12]
+    with_digest = starts + " (" + short_digests + ")"
     return starts.where(contents == 1, with_digest)
 
 
@@ -202,7 +206,8 @@ def _with_averages(
         columns[name] = rows[statistic]
         columns[f"{name}_std"] = rows["std"]
         if name in scored_columns():
-            columns[f"{name}_n"] = rows["n"].fillna(0).astype(int)
+            counts = rows["n"].fillna(0)
+            columns[f"{name}_n"] = counts.astype(int)
     return frame.assign(**columns)
 
 
@@ -241,7 +246,8 @@ def averages_frame(board: Board) -> pd.DataFrame:
         return pd.DataFrame(columns=[*ARM_KEYS, *names, "shape"])
     table = board.table.set_index("arm", drop=False)
     frame = _with_averages(table[ARM_KEYS], board.runs, AVERAGES, board.protocol.seeds)
-    frame = frame.assign(shape=table["shape"]).reset_index(drop=True)
+    with_shape = frame.assign(shape=table["shape"])
+    frame = with_shape.reset_index(drop=True)
     if not frame[list(AVERAGES)].notna().any(axis=None):
         return frame[:0]
     return frame
@@ -254,7 +260,9 @@ def floors(board: Board) -> pd.DataFrame:
     places = pd.DataFrame(rows, columns=["task", "split", "metric", "column"])
     baselines = board.results.baselines.merge(places, on=["task", "split", "metric"])
     table = baselines.pivot(index="baseline", columns="column", values="value")
-    table = table.reindex(columns=columns).loc[baselines["baseline"].unique()]
+    table = table.reindex(columns=columns)
+    table = table.loc[baselines["baseline"].unique()]
     parts = list(board.average.parts)
     table[AVERAGE] = table[parts].mean(axis=1, skipna=False)
-    return table.rename_axis(index="arm", columns=None).reset_index()
+    named = table.rename_axis(index="arm", columns=None)
+    return named.reset_index()

@@ -33,7 +33,9 @@ def read_outcomes(board: Board) -> Iterator[ColumnRuns]:
     columns = scored_columns()
     for column in board.columns:
         task, split = columns[column]
-        runs = scores[(scores["task"] == task) & (scores["split"] == split)]
+        is_task = scores["task"] == task
+        is_split = scores["split"] == split
+        runs = scores[is_task & is_split]
         if len(runs):
             yield _read_task(board, column, runs)
 
@@ -54,7 +56,8 @@ def _read_task(board: Board, column: str, runs: pd.DataFrame) -> ColumnRuns:
         return _column_runs(
             board, column, runs, predictions=nothing, labels=np.empty(0), problems=problems
         )
-    problems = dict.fromkeys(runs.loc[~runs["last"], "arm"], OTHER_EPOCH)
+    earlier_runs = runs[~runs["last"]]
+    problems = dict.fromkeys(earlier_runs["arm"], OTHER_EPOCH)
     predictions = np.zeros((len(runs), len(gold)), number_type)
     for row, (arm, cell_id) in enumerate(zip(runs["arm"], runs["cell_id"], strict=True)):
         try:
@@ -84,7 +87,8 @@ def read_measures(board: Board) -> Iterator[ColumnRuns]:
     """
     pretrainings = board.results.pretrainings
     is_counted = pretrainings["finished"] & ~pretrainings["is_search"]
-    pretrainings = pretrainings[is_counted & pretrainings["arm"].isin(board.arms)]
+    is_shown = pretrainings["arm"].isin(board.arms)
+    pretrainings = pretrainings[is_counted & is_shown]
     pretrainings = pretrainings.assign(pretraining_seed=pretrainings["seed"], seed=0)
     sums_by_run: list[dict[str, np.ndarray]] = []
     damaged: dict[str, str] = {}
@@ -115,7 +119,8 @@ def _read_measure(
     values: list[float] = []
     predictions: list[np.ndarray] = []
     for arm, (numerators, denominators) in zip(runs["arm"], sums, strict=True):
-        values.append(MEASURES[measure].factor * numerators.sum() / denominators.sum())
+        total = MEASURES[measure].factor * numerators.sum()
+        values.append(total / denominators.sum())
         if np.array_equal(counts, denominators):
             predictions.append(numerators)
         else:

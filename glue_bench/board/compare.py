@@ -42,25 +42,30 @@ class Comparison:
 
     def contrasts_of(self, *kinds: str) -> pd.DataFrame:
         """Return the contrasts of these kinds."""
-        return self.contrasts[self.contrasts["kind"].isin(kinds)]
+        is_asked = self.contrasts["kind"].isin(kinds)
+        return self.contrasts[is_asked]
 
     def estimates(self, column: str) -> list[ColumnEstimate]:
         """Return the estimates of a column, in the order of the groups."""
         estimates: list[ColumnEstimate] = []
         for group in self.assessed:
-            estimates += [estimate for estimate in group.estimates if estimate.column == column]
+            for estimate in group.estimates:
+                if estimate.column == column:
+                    estimates.append(estimate)
         return estimates
 
     def leaves_seeds_out(self, column: str) -> bool:
         """Return whether contrasts leave out pretraining seeds that another arm lacks."""
         task, _ = scored_columns().get(column, ("", ""))
         if task:
-            runs = self.board.runs[self.board.runs["task"] == task]
+            runs = self.board.runs
+            runs = runs[runs["task"] == task]
         else:
             pretrainings = self.board.results.pretrainings
             is_counted = pretrainings["finished"] & ~pretrainings["is_search"]
             runs = pretrainings[is_counted].rename(columns={"seed": "pretraining_seed"})
-        seeds = runs.groupby("arm")["pretraining_seed"].nunique()
+        seeds_of_arms = runs.groupby("arm")["pretraining_seed"]
+        seeds = seeds_of_arms.nunique()
         for estimate in self.estimates(column):
             if estimate.blocked and any(seeds[arm] > estimate.seeds[arm] for arm in estimate.arms):
                 return True
@@ -85,10 +90,12 @@ def compare(board: Board) -> Comparison:
     if primary == AVERAGE and len(parts) == 1:
         primary = parts[0]
     columns = chain(read_outcomes(board), read_measures(board))
-    assessed = assess(columns, groups_of(board), primary)
+    groups = groups_of(board)
+    assessed = assess(columns, groups, primary)
     contrasts = verdicts(assessed, board.protocol.contrasts)
     blocks_by_arm = board.table.set_index("arm")[BLOCK_COLUMNS]
-    blocks = contrasts[["arm"]].join(blocks_by_arm, on="arm")[BLOCK_COLUMNS]
+    with_blocks = contrasts[["arm"]].join(blocks_by_arm, on="arm")
+    blocks = with_blocks[BLOCK_COLUMNS]
     rest = contrasts.drop(columns="kind")
     return Comparison(
         board=board,
@@ -109,12 +116,15 @@ def groups_of(board: Board) -> list[Group]:
     variants = board.results.arms["variant"].loc[board.arms]
 
     def reference(arms: pd.Series) -> str:
-        return reference_arm(variants[variants.index.isin(arms)], board.protocol.reference)
+        is_asked = variants.index.isin(arms)
+        return reference_arm(variants[is_asked], board.protocol.reference)
 
     sources: dict[str, str] = {}
     for _, rows in table.groupby("start", sort=False):
-        pretrained = rows.loc[rows["origin"] == "pretrained", "arm"]
-        converted = rows.loc[rows["origin"].isin(["grafted", "adapted"]), "arm"]
+        is_pretrained = rows["origin"] == "pretrained"
+        is_converted = rows["origin"].isin(["grafted", "adapted"])
+        pretrained = rows.loc[is_pretrained, "arm"]
+        converted = rows.loc[is_converted, "arm"]
         if len(pretrained):
             sources |= dict.fromkeys(converted, reference(pretrained))
     source = table["arm"].map(sources)

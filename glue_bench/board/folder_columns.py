@@ -23,7 +23,10 @@ def columns_of_folders(paths: Sequence[str | Path]) -> Iterator[ColumnRuns]:
     boards = [open_board(path) for path in paths]
     columns_by_folder: list[dict[str, ColumnRuns]] = []
     for board in boards:
-        columns_by_folder.append({column.column: column for column in read_outcomes(board)})
+        columns_of_board: dict[str, ColumnRuns] = {}
+        for column in read_outcomes(board):
+            columns_of_board[column.column] = column
+        columns_by_folder.append(columns_of_board)
     shared = list(columns_by_folder[0])
     for columns in columns_by_folder[1:]:
         shared = [name for name in shared if name in columns]
@@ -67,7 +70,8 @@ def _joined(
     for experiment, column in zip(experiments, parts, strict=True):
         prefix = f"{experiment}/" if is_ambiguous else ""
         owners.append(column.runs.arms + len(arms))
-        arms += [prefix + arm for arm in column.arms]
+        for arm in column.arms:
+            arms.append(prefix + arm)
         for arm, reason in column.problems.items():
             problems[prefix + arm] = reason
         finished_arms.update(prefix + arm for arm in column.finished_arms)

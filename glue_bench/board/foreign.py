@@ -58,11 +58,14 @@ def read_frames(
     for file in _files(paths):
         frame = _read_file(file, gold_folder)
         frames.append(_tidy(frame, file, cluster).assign(file=str(file)))
-    kinds = {_kind(frame): frame["file"].iloc[0] for frame in frames if len(frame)}
+    kinds: dict[str, str] = {}
+    for frame in frames:
+        if len(frame):
+            kinds[_kind(frame)] = frame["file"].iloc[0]
     if len(kinds) > 1:
-        (kind, file), (other_kind, other_file) = list(kinds.items())[:2]
+        first, second = list(kinds)[:2]
         raise UserError(
-            f"'{file}' has the column {kind} and '{other_file}' the column {other_kind}; "
+            f"'{kinds[first]}' has the column {first} and '{kinds[second]}' the column {second}; "
             "compare files of one kind"
         )
     if not kinds:
@@ -236,7 +239,9 @@ def _tidy(frame: pd.DataFrame, file: Path, cluster: str | None) -> pd.DataFrame:
 
     Raises UserError for a column that is missing, and for a value that is wrong.
     """
-    frame = frame.rename(columns={old: new for old, new in SPELLINGS.items() if new not in frame})
+    for spelling, name in SPELLINGS.items():
+        if name not in frame:
+            frame = frame.rename(columns={spelling: name})
     names = ", ".join(map(str, frame.columns))
     value, kept = _columns_to_keep(frame, file, names)
     tidy = frame[kept].copy()

@@ -9,6 +9,8 @@ An arm has reached a loss where its curve first falls to it. Between two measure
 straight line over tokens.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
@@ -71,9 +73,11 @@ def tokens_until(curve: pd.Series, loss: float) -> float:
     last = int(below[0])
     if last == 0:
         return float(tokens[0])
-    fall = values[last - 1] - values[last]
-    share = (values[last - 1] - loss) / fall
-    return float(tokens[last - 1] + share * (tokens[last] - tokens[last - 1]))
+    before = values[last - 1]
+    share = (before - loss) / (before - values[last])
+    start = tokens[last - 1]
+    step = tokens[last] - start
+    return float(start + share * step)
 
 
 def reached_frame(losses: pd.DataFrame) -> pd.DataFrame:
@@ -106,7 +110,9 @@ def lags(curve: pd.Series, reference: pd.Series, tokens: np.ndarray) -> np.ndarr
     """
     values = np.minimum.accumulate(curve.to_numpy(float))
     reached = np.interp(tokens, curve.index.to_numpy(float), values)
-    later = [tokens_until(reference, float(loss)) for loss in reached]
+    later: list[float] = []
+    for loss in reached:
+        later.append(tokens_until(reference, float(loss)))
     return np.asarray(later) - tokens
 
 
@@ -130,13 +136,43 @@ def lag_curves(
         common = sorted(set(runs) & set(by_arm.get(reference, {})))
         if arm == reference or not common:
             continue
-        end = min(float(runs[seed].index[-1]) for seed in common)
+        end = last_tokens(runs, common)
         tokens = end * np.arange(1, CURVE_POINTS + 1) / CURVE_POINTS
-        of_seeds = {seed: lags(runs[seed], by_arm[reference][seed], tokens) for seed in common}
+        of_seeds = lags_of_seeds(runs, by_arm[reference], common, tokens)
         table = pd.DataFrame(of_seeds, index=tokens).dropna()
         reached = table.max(axis=1) + table.index
-        lags_by_arm[arm] = table[reached <= end * (1 - (decay_share or 0.0))]
+        constant = end * (1 - (decay_share or 0.0))
+        lags_by_arm[arm] = table[reached <= constant]
     return lags_by_arm
+
+
+def last_tokens(runs: Mapping[int, pd.Series], seeds: Sequence[int]) -> float:
+    """Return the tokens at which the shortest curve of these seeds ends."""
+    ends: list[float] = []
+    for seed in seeds:
+        curve = runs[seed]
+        ends.append(float(curve.index[-1]))
+    return min(ends)
+
+
+def lags_of_seeds(
+    runs: Mapping[int, pd.Series],
+    references: Mapping[int, pd.Series],
+    seeds: Sequence[int],
+    tokens: np.ndarray,
+) -> dict[int, np.ndarray]:
+    """Return the lags of the reference in each seed, (tokens,).
+
+    Args:
+        runs: The curves of an arm by seed.
+        references: The curves of the reference by seed.
+        seeds: The seeds that both have.
+        tokens: Where the lag is asked, (tokens,).
+    """
+    by_seed: dict[int, np.ndarray] = {}
+    for seed in seeds:
+        by_seed[seed] = lags(runs[seed], references[seed], tokens)
+    return by_seed
 
 
 def lag_frame(
@@ -163,11 +199,11 @@ def lag_frame(
         common = sorted(set(runs) & set(by_arm.get(reference, {})))
         if arm == reference or not common:
             continue
-        end = min(float(runs[seed].index[-1]) for seed in common)
+        end = last_tokens(runs, common)
         constant = end * (1 - (decay_share or 0.0))
         tokens = end * np.arange(1, LAG_POINTS + 1) / LAG_POINTS
-        values = [lags(runs[seed], by_arm[reference][seed], tokens) for seed in common]
-        table = np.stack(values, axis=1)
+        of_common = lags_of_seeds(runs, by_arm[reference], common, tokens)
+        table = np.stack(list(of_common.values()), axis=1)
         for place, of_seeds in zip(tokens, table, strict=True):
             if not np.isnan(of_seeds).any():
                 row = _lag_row(arm, reference, float(place), of_seeds)
@@ -181,7 +217,8 @@ def _lag_row(
 ) -> dict[str, float | int | str]:
     """Return a row of `lag_frame` from the lags of all seeds."""
     low, high = student_interval(of_seeds)
-    ratio_low, ratio_high = student_interval(1 + of_seeds / tokens)
+    ratios = 1 + of_seeds / tokens
+    ratio_low, ratio_high = student_interval(ratios)
     return {
         "arm": arm,
         "reference": reference,
@@ -189,7 +226,7 @@ def _lag_row(
         "lag": round(float(of_seeds.mean())),
         "lag_low": float(np.round(low)),
         "lag_high": float(np.round(high)),
-        "ratio": float((1 + of_seeds / tokens).mean()),
+        "ratio": float(ratios.mean()),
         "ratio_low": ratio_low,
         "ratio_high": ratio_high,
         "seeds": len(of_seeds),
@@ -202,5 +239,7 @@ def student_interval(values: np.ndarray) -> tuple[float, float]:
     if count < 2:
         return float("nan"), float("nan")
     mean = float(values.mean())
-    half = float(stdtrit(count - 1, 1 - TAIL)) * float(values.std(ddof=1)) / np.sqrt(count)
+    deviation = float(values.std(ddof=1))
+    quantile = float(stdtrit(count - 1, 1 - TAIL))
+    half = quantile * deviation / np.sqrt(count)
     return mean - half, mean + half

@@ -67,7 +67,9 @@ def compare_paths(
     """
     if any(Store(path).has_plan for path in paths):
         columns = list(columns_of_folders(paths))
-        names = {column.column: (column.measure.title, column.metric) for column in columns}
+        names = {}
+        for column in columns:
+            names[column.column] = (column.measure.title, column.metric)
         dropped = 0
     else:
         frame = read_frames(paths, cluster, gold)
@@ -81,9 +83,14 @@ def compare_paths(
         family = len(systems) * (len(systems) - 1) // 2
     rows = contrast_rows(group, pairs, family, stepwise=reference is not None)
     contrasts = pd.DataFrame(rows, columns=VERDICT_COLUMNS)
-    titles = [names.get(column, (AVERAGE, "")) for column in contrasts["column"]]
-    contrasts.insert(0, "task", [task for task, _ in titles])
-    contrasts.insert(1, "metric", [name for _, name in titles])
+    tasks: list[str] = []
+    metrics: list[str] = []
+    for key in contrasts["column"]:
+        task, metric_name = names.get(key, (AVERAGE, ""))
+        tasks.append(task)
+        metrics.append(metric_name)
+    contrasts.insert(0, "task", tasks)
+    contrasts.insert(1, "metric", metrics)
     return Versus(
         group=group,
         contrasts=contrasts,
