@@ -19,7 +19,7 @@ from glue_bench.cli.common import (
     separated,
 )
 from glue_bench.cli.tables import print_leaderboard
-from glue_bench.errors import UserError, quoted
+from glue_bench.errors import UserError, format_duration, quoted
 from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
@@ -290,9 +290,21 @@ def _print_plan(summary: "Summary") -> None:
     rows = [(count, reason) for reason, count in summary.reasons.items()]
     if rows:
         print_rows(("jobs", "why"), rows, wrap="why")
+    if summary.steps:
+        _print_work(summary)
     pretraining = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
     cells = f"{len(summary.waiting):,} of {summary.planned:,} cells, {summary.skipped:,} are done"
     echo(f"would run {cells}{pretraining}, in {summary.folder}")
+
+
+def _print_work(summary: "Summary") -> None:
+    """Print how much the cells to run train, and how long that takes where it is known."""
+    epochs = " or ".join(map(str, summary.epochs))
+    time = ""
+    if summary.seconds:
+        duration = format_duration(summary.seconds)
+        time = f"; about {duration}, one after another, as finished cells took"
+    echo(f"fine-tuning: {epochs} epochs a cell, {summary.steps:,} updates in all{time}")
 
 
 def _print_summary(summary: "Summary") -> int:

@@ -331,6 +331,12 @@ class Store:
                     problems[name] = f"{kind}/{name}: {fault}; run again, which puts it back"
         return problems
 
+    def lies_aside(self, job: Job) -> bool:
+        """Whether a run was killed while it replaced a job's result. The next run puts it back."""
+        place = self.folder / layout.job_folder(job.kind, job.id)
+        older = place.with_name(f"{REPLACED}{place.name}")
+        return older.is_dir() and not os.path.lexists(place)
+
     def _ids(self, kind: str) -> set[str]:
         """The names of folders that may hold a record. Files of the system have no such names."""
         try:

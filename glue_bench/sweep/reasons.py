@@ -16,6 +16,7 @@ from glue_bench.sweep.jobs import WorkLeft, has_other_rate
 GONE_WEIGHTS = "its weights are gone, and others start from them"
 OTHER_RATE = "its search, run again since, has chosen another learning rate"
 DAMAGED = "its record is damaged"
+LIES_ASIDE = "its result lies aside since a run was interrupted; the next run puts it back"
 GONE_RECORD = "its record is gone, and finished runs started from it"
 NOT_RUN = "not run yet"
 COMPUTES_OTHERWISE = "glue-bench computes otherwise since"
@@ -59,6 +60,8 @@ def reasons(work: WorkLeft, store: Store) -> dict[str, str]:
             return OTHER_RATE
         if job.id in finished.done:
             return GONE_WEIGHTS
+        if store.lies_aside(job):
+            return LIES_ASIDE
         if job.id in finished.problems:
             return DAMAGED
         if job.id in started_from:

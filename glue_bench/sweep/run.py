@@ -13,7 +13,7 @@ from glue_bench.config import Experiment
 from glue_bench.config.load import Names
 from glue_bench.config.machine import AUTO
 from glue_bench.data.baselines import baseline_predictions
-from glue_bench.data.task_data import cluster_numbers, known_labels
+from glue_bench.data.task_data import cluster_numbers, held_out_rows, known_labels
 from glue_bench.files import results_written_to
 from glue_bench.model.plugins import PLUGINS
 from glue_bench.records.environment import versions
@@ -52,6 +52,10 @@ class Summary:
         pretrainings: how many pretrainings were to run.
         pretrained: how many of them have ended well.
         tokens: how many tokens they were to train on.
+        epochs: how many epochs the cells that were to run have, from the fewest to the most.
+        steps: how many updates they were to take together.
+        seconds: how long these cells take one after another, by those that are finished; None
+            where none is.
         reasons: in a dry run, why jobs would run, and how many for each reason. Jobs that were not
             chosen count, too, if others start from them.
         cause: "interrupted" (Ctrl-C), "terminated" (SIGTERM) or "".
@@ -65,6 +69,9 @@ class Summary:
     pretrainings: int = 0
     pretrained: int = 0
     tokens: int = 0
+    epochs: tuple[int, ...] = ()
+    steps: int = 0
+    seconds: float | None = None
     reasons: dict[str, int] = field(default_factory=dict)
     cause: str = ""
 
@@ -144,21 +151,51 @@ def sweep(
             ):
                 tell(console, line)
         _check_starts(work, inputs)
-        summary = _summary(work, store, dry_run=dry_run)
+        summary = _summary(work, inputs, dry_run=dry_run)
         return summary if dry_run else _run(work, inputs, executor, observers, summary)
 
 
-def _summary(work: WorkLeft, store: Store, *, dry_run: bool) -> Summary:
+def _summary(work: WorkLeft, inputs: Inputs, *, dry_run: bool) -> Summary:
     """Before anything has run."""
+    store = inputs.store
     selected = {cell.id for cell in work.cells}
+    epochs: set[int] = set()
+    steps = 0
+    for cell in work.cell_jobs:
+        if cell.is_trained:
+            epochs.add(cell.hyperparameters.epochs)
+            steps += _steps(cell, inputs)
     return Summary(
         folder=store.folder,
         planned=len(work.cells),
         waiting=tuple(job.id for job in work.jobs if job.id in selected),
         pretrainings=len(work.pretrainings),
         tokens=sum(job.tokens(work.plan.tokens) for job in work.pretrainings),
+        epochs=tuple(sorted(epochs)),
+        steps=steps,
+        seconds=_expected_seconds(work),
         reasons=dict(Counter(reasons(work, store).values()).most_common()) if dry_run else {},
     )
+
+
+def _steps(cell: Cell, inputs: Inputs) -> int:
+    """How many updates a fine-tuning run takes."""
+    settings = cell.hyperparameters
+    rows = len(inputs.tasks.train_split(cell.task))
+    if settings.held_out_share:
+        _, kept_rows = held_out_rows(rows, settings.held_out_share)
+        rows = len(kept_rows)
+    return settings.steps(settings.steps_per_epoch(rows))
+
+
+def _expected_seconds(work: WorkLeft) -> float | None:
+    """How long the cells take that are to run, by the operations and seconds of finished ones."""
+    plan = work.plan
+    records = [record for record in work.finished.records.values() if record.cell.is_trained]
+    operations = sum(plan.cost(record.cell) for record in records)
+    seconds = sum(record.seconds for record in records)
+    operations_left = sum(plan.cost(cell) for cell in work.cell_jobs if cell.is_trained)
+    return seconds * operations_left / operations if operations else None
 
 
 def _check_starts(work: WorkLeft, inputs: Inputs) -> None:

@@ -165,7 +165,10 @@ def test_a_dry_run_says_why_and_how_much(glue_bench, tiny, write_yaml, tmp_path)
         "6 not run yet",
     ]
     line = "would run 4 of 4 cells, 0 are done, after pretraining on 5,120 tokens"
-    assert output.splitlines()[2:] == [f"{line}, in {tmp_path / 'tiny'}"]
+    assert output.splitlines()[2:] == [
+        "fine-tuning: 1 epochs a cell, 12 updates in all",
+        f"{line}, in {tmp_path / 'tiny'}",
+    ]
 
 
 # init

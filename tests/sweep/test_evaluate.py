@@ -237,3 +237,15 @@ def test_labels_that_are_not_the_classes_are_refused(nli, labels, tmp_path):
 def test_a_task_is_asked_for(tmp_path):
     with pytest.raises(UserError, match="give the tasks"):
         evaluate(tmp_path, "org/model")
+
+
+def test_verify_finds_no_fault(nli, tmp_path):
+    (verified,) = glue_bench.verify(evaluate(tmp_path, str(nli / "first"), tasks=["mnli"]))
+    assert verified.faults == []
+
+
+def test_no_seeds_are_advised(nli, tmp_path):
+    checkpoints = [str(nli / "first"), str(nli / "named")]
+    folder = evaluate(tmp_path, checkpoints, tasks=["mnli"], name="two")
+    with pytest.raises(UserError, match="finished models, whose scores no seed changes"):
+        glue_bench.statistics(folder, difference=1.0)
