@@ -125,7 +125,7 @@ def of_plan(ran: Path, out: Path, verb: Verb) -> None:
     cells = glue_bench.plan(changed, results=ran.parent).query("why != ''")
     reasons = {f"{count} {reason}" for reason, count in cells["why"].value_counts().items()}
     printed = verb("run", out / "tiny.yaml", "--dry-run", "--results", ran.parent)
-    _, *jobs, summary = printed.splitlines()
+    _, *jobs, _, summary = printed.splitlines()
     assert {" ".join(line.split()) for line in jobs} == reasons
     assert summary == f"would run 8 of 12 cells, 4 are done, in {ran}"
 
