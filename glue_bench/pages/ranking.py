@@ -62,7 +62,8 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
     arms = rows[rows["arm"].isin(group.arms)]
     is_compared = bool((rows["reference"] == group.reference).any())
     if is_compared:
-        rows["difference"] = difference_texts(rows, names[0], group.reference)
+        widest = widest_difference(comparison, names[0])
+        rows["difference"] = difference_texts(rows, names[0], group.reference, widest)
     smallest = smallest_differences(comparison, arms, names)
     if smallest:
         last_row = DataFrame([{"arm": SMALLEST, **smallest}])
@@ -134,8 +135,17 @@ def score_column(board: Board, name: str) -> Column:
     return Column(title, MEASURES[name].decimals, note=note)
 
 
-def difference_texts(rows: DataFrame, name: str, reference: str) -> Series:
-    """Write how far each arm is from the reference in a column, with half of the interval."""
+def difference_texts(rows: DataFrame, name: str, reference: str, widest: float) -> Series:
+    """Write how far each arm is from the reference in a column, with half of the interval.
+
+    With very few seeds Student's t may be larger than any difference of two scores.
+
+    Args:
+        rows: of the arms, as `leaderboard_frame` has them.
+        name: of the column.
+        reference: the arm that the others are compared with.
+        widest: the most that two scores of the column can differ by.
+    """
     decimals = MEASURES[name].decimals
     differences = rows[f"{name}_difference"]
     halves = rows[f"{name}_smallest"]
@@ -149,7 +159,8 @@ def difference_texts(rows: DataFrame, name: str, reference: str) -> Series:
             texts.append(format_difference(difference, decimals))
         else:
             difference_text = format_difference(difference, decimals)
-            texts.append(f"{difference_text} ± {format_number(half, decimals)}")
+            half_text = format_number(min(half, widest), decimals)
+            texts.append(f"{difference_text} ± {half_text}")
     return Series(texts, index=rows.index, dtype=object)
 
 
@@ -165,12 +176,18 @@ def smallest_differences(
         smallest = arms[f"{name}_smallest"].astype(float).dropna().median()
         if math.isnan(smallest):
             continue
-        widest = 0.0
-        for estimate in comparison.estimates(name):
-            low, high = estimate.limits
-            widest = max(widest, high - low)
-        smallest_by_column[name] = smallest if smallest <= widest else math.nan
+        is_possible = smallest <= widest_difference(comparison, name)
+        smallest_by_column[name] = smallest if is_possible else math.nan
     return smallest_by_column
+
+
+def widest_difference(comparison: Comparison, name: str) -> float:
+    """Give the most that two scores of a column can differ by."""
+    widest = 0.0
+    for estimate in comparison.estimates(name):
+        low, high = estimate.limits
+        widest = max(widest, high - low)
+    return widest
 
 
 def floor_text(board: Board, rows: DataFrame, arms: DataFrame) -> str:

@@ -72,7 +72,9 @@ def crowded(tmp_path_factory) -> Path:
 def test_the_readers_are_all_that_there_are():
     asked = {command.name or command.callback.__name__ for command in app.registered_commands}
     asked |= {name for name in glue_bench.__all__ if name[0].islower()}
-    expected = ({*VERBS, *FUNCTIONS, "run", "plan", "analyse"} | SEE_ALL | NO_READERS) - OPTIONS
+    expected = (
+        {*VERBS, *FUNCTIONS, "run", "evaluate", "plan", "analyse"} | SEE_ALL | NO_READERS
+    ) - OPTIONS
     assert asked == expected
 
 

@@ -18,7 +18,7 @@ from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import TASKS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training import finetune as finetuning
+from glue_bench.training import evaluate as evaluation
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
@@ -135,7 +135,7 @@ def test_seconds_of_training_are_without_those_of_any_evaluation(run):
 def test_where_memory_is_short_predictions_go_through_in_parts_as_small_as_those_of_training(
     run, monkeypatch
 ):
-    monkeypatch.setattr(finetuning, "EVALUATION_TOKENS", 400)
+    monkeypatch.setattr(evaluation, "EVALUATION_TOKENS", 400)
     plain, _ = run("mnli", finetuning={"epochs": 2, "predict": ["validation", "test"]})
     short, _ = run("mnli", kind=Narrow, finetuning={"epochs": 2, "predict": ["validation", "test"]})
     assert plain.record.micro_batch_size is None
