@@ -249,6 +249,7 @@ def uncontrolled_columns(comparison: Comparison, group: Group) -> set[str]:
     for contrast in contrasts.to_dict("records"):
         pair = (variants.get(contrast["arm"]), variants.get(contrast["reference"]))
         if pair == ("none", "add"):
+            # The contrast is none - add: the least gain of add is its upper end, turned round.
             least_gains.setdefault(contrast["column"], -contrast["high"])
         elif pair == ("add", "none"):
             least_gains.setdefault(contrast["column"], contrast["low"])

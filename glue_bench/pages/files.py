@@ -152,5 +152,5 @@ def seeds_advice(board: Board) -> str:
     trained = board.table[board.table["origin"] != FINISHED]
     seeds = trained[[f"{column}_n" for column in board.columns]]
     if (seeds < ENOUGH_SEEDS).any(axis=None):
-        return "seeds: [1, 2, 3] in the experiment"
+        return "--seed 1,2,3 (in a file seeds: [1, 2, 3])"
     return ""

@@ -62,8 +62,7 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
     arms = rows[rows["arm"].isin(group.arms)]
     is_compared = bool((rows["reference"] == group.reference).any())
     if is_compared:
-        widest = widest_difference(comparison, names[0])
-        rows["difference"] = difference_texts(rows, names[0], group.reference, widest)
+        rows["difference"] = difference_texts(comparison, group, rows)
     smallest = smallest_differences(comparison, arms, names)
     if smallest:
         last_row = DataFrame([{"arm": SMALLEST, **smallest}])
@@ -135,23 +134,25 @@ def score_column(board: Board, name: str) -> Column:
     return Column(title, MEASURES[name].decimals, note=note)
 
 
-def difference_texts(rows: DataFrame, name: str, reference: str, widest: float) -> Series:
-    """Write how far each arm is from the reference in a column, with half of the interval.
+def difference_texts(comparison: Comparison, group: Group, rows: DataFrame) -> Series:
+    """Write how far each arm is from the reference in the first column, with half of the interval.
 
-    With very few seeds Student's t may be larger than any difference of two scores.
+    Half of an interval is at most what two scores can differ by. With few seeds it may come out
+    larger.
 
     Args:
-        rows: of the arms, as `leaderboard_frame` has them.
-        name: of the column.
-        reference: the arm that the others are compared with.
-        widest: the most that two scores of the column can differ by.
+        comparison: The comparison.
+        group: The arms, and the one that the others are compared with.
+        rows: of the arms, as `rows_to_rank` gives them.
     """
+    name = score_columns(comparison)[0]
+    widest = widest_difference(comparison, name)
     decimals = MEASURES[name].decimals
     differences = rows[f"{name}_difference"]
     halves = rows[f"{name}_smallest"]
     texts: list[str | None] = []
     for arm, difference, half in zip(rows["arm"], differences, halves, strict=True):
-        if arm == reference:
+        if arm == group.reference:
             texts.append("reference")
         elif pd.isna(difference):
             texts.append(None)

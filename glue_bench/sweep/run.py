@@ -108,7 +108,7 @@ def sweep(
 
     Args:
         experiment: what is asked for.
-        console: where is said what is worth knowing before; None for nowhere.
+        console: where remarks are printed before the run; None for nowhere.
         observers: are told what happens then.
         results: the folder of the results of all experiments.
         only: conditions on cells, as `glue_bench.run` takes them.
@@ -156,7 +156,7 @@ def sweep(
 
 
 def _summary(work: WorkLeft, inputs: Inputs, *, dry_run: bool) -> Summary:
-    """Before anything has run."""
+    """Make the summary of a run before anything has run."""
     store = inputs.store
     selected = {cell.id for cell in work.cells}
     epochs: set[int] = set()

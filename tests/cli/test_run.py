@@ -46,7 +46,7 @@ def test_run_prints_the_leaderboard_and_what_was_done(
     )
     page = f"page: {folder / 'report.html'}\n"
     last = f"{page}next: glue-bench statistics {folder}  # the intervals behind the marks"
-    assert result.out.endswith(f"{last}; seeds: [1, 2, 3] in the experiment tell more\n")
+    assert result.out.endswith(f"{last}; --seed 1,2,3 (in a file seeds: [1, 2, 3]) tell more\n")
     assert written == [True]  # the page is the last thing
     assert "[2/2] none on cola" in result.err
     second = glue_bench("run", config, "--results", tmp_path / "runs")

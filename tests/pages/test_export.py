@@ -100,11 +100,11 @@ def test_csv_and_json_say_what_the_data_is_and_what_is_missing(undefined_score):
         ),
         (
             {"arms": 1, "seeds": 2},
-            "the same glue-bench run  # with seeds: [1, 2, 3] in the experiment",
+            "the same glue-bench run  # with --seed 1,2,3 (in a file seeds: [1, 2, 3])",
         ),
         ({"steps": 100}, UNDER_PRETRAINING),
         ({"steps": 100, "pretrained": 2}, UNDER_PRETRAINING),
-        ({"seeds": 2}, f"{STATISTICS}; seeds: [1, 2, 3] in the experiment tell more"),
+        ({"seeds": 2}, f"{STATISTICS}; --seed 1,2,3 (in a file seeds: [1, 2, 3]) tell more"),
     ],
     ids=str,
 )
