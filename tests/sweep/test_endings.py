@@ -128,7 +128,12 @@ ENDS = {signal.SIGINT: "interrupted", signal.SIGKILL: "", signal.SIGTERM: "termi
 
 
 @pytest.mark.parametrize(
-    "number", [*[*ENDS][:2], pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+    ],
 )
 def test_a_driver_ends_without_a_word_and_its_workers_with_it(start, store, number):
     """A signal that it hears even after one of them was lost."""
