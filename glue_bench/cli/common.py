@@ -105,7 +105,9 @@ def refuse_setting(error: TyperException) -> None:
     options_like_it = getattr(error, "possibilities", None) or ()
     if not option or get_close_matches(option, options_like_it, n=1, cutoff=LIKE):
         return
-    places = api.places_of_setting(option.lstrip("-").replace("-", "_"))
+    name = option.lstrip("-")
+    setting = name.replace("-", "_")
+    places = api.places_of_setting(setting)
     if places:
         names = " or ".join(f"`{place}`" for place in places)
         raise UserError(

@@ -34,10 +34,12 @@ def data(
     columns = columns.rename(columns={"official_rows": "official"})
     texts = columns.replace("", "-")
     headings = [str(heading) for heading in texts.columns]
-    print_rows(headings, texts.itertuples(index=False), wrap="labels")
+    rows = texts.itertuples(index=False)
+    print_rows(headings, rows, wrap="labels")
     tasks_by_status = frame.groupby("status", sort=False)["task"].unique()
     for status, tasks in tasks_by_status.items():
-        echo(f"{status}: {', '.join(tasks)}")
+        names = ", ".join(tasks)
+        echo(f"{status}: {names}")
     for row in frame[frame["difference"] != ""].itertuples():
         echo(f"{row.task} {row.split}: {row.difference}")
 
@@ -109,7 +111,9 @@ def convert(
     api.load_plugins(plugin or ())
     record = api.convert(source, out, variant, options, revision=revision, tokenizer=tokenizer)
     echo(f"{record['source']} ({record['source_variant']}) -> {out} ({record['variant']})\n")
-    errors = " ".join(map(_format_error, record["relative_error"]))
+    relative_errors = record["relative_error"]
+    formatted = map(_format_error, relative_errors)
+    errors = " ".join(formatted)
     explanation = "hidden states of random tokens, the input first, then by block"
     rows = {
         "conversion": "exact, up to rounding" if record["exact"] else "approximate",
@@ -169,5 +173,7 @@ def analyse(
     api.save_analysis(analysis, output)
     say("drawing ...")
     api.save_figures(analysis, output)
-    echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
+    page = output / "analysis.md"
+    text = page.read_text(encoding="utf-8")
+    echo(text, nl=False)
     say(f"written to {output}")

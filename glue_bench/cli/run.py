@@ -122,7 +122,8 @@ Trackers = Annotated[
 def demo(results: Results = RUNS) -> None:
     """Run the demo: four arms on made-up data, a few minutes, no network. Never a benchmark."""
     # The encoder is so narrow that bf16 gains nothing, and in float32 more machines give the same.
-    run_and_print(api.demo_file(), results=results, precision="float32")
+    experiment = api.demo_file()
+    run_and_print(experiment, results=results, precision="float32")
 
 
 def init(

@@ -63,7 +63,8 @@ def submit(
         echo(
             f"the models saw other rows than all official ones: {tasks} ({manifest['data_source']})"
         )
-    warn(f"the site will not take {output}", api.submission_faults(output))
+    faults = api.submission_faults(output)
+    warn(f"the site will not take {output}", faults)
 
 
 def card(
@@ -87,7 +88,8 @@ def card(
         api.save_card(model_card, output)
         echo(f"written to {output}: {len(model_card.files)} files")
     if push is not None:
-        echo(f"pushed: {api.send_card(model_card, push)}")
+        address = api.send_card(model_card, push)
+        echo(f"pushed: {address}")
     if output is None and push is None:
         echo(model_card.text, nl=False)
 

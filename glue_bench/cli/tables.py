@@ -63,7 +63,8 @@ def report(
     """Write one page to open in a browser: tables that sort, figures, and how it was made."""
     check_output(output, ".html")
     say("reading the records ...")
-    echo(f"page: {api.report(folder, output, figures)}")
+    page = api.report(folder, output, figures)
+    echo(f"page: {page}")
     if figures is not None:
         echo(f"figures: {figures}")
 
@@ -88,7 +89,8 @@ def statistics(
     """Say which arms differ from the reference, by how much, and what the runs could have shown."""
     check_output(output)
     chosen = api.choose_format(format, output)
-    emit(api.statistics_text(folder, chosen, equivalent, difference, power), output)
+    text = api.statistics_text(folder, chosen, equivalent, difference, power)
+    emit(text, output)
 
 
 def compare(
@@ -135,7 +137,8 @@ def compare(
         "gold": gold,
     }
     chosen = api.choose_format(format, output)
-    emit(api.comparison_text(paths, chosen, equivalent, figures, **options), output)
+    text = api.comparison_text(paths, chosen, equivalent, figures, **options)
+    emit(text, output)
 
 
 def table(
@@ -156,7 +159,8 @@ def table(
     if output is None and format is None and console.is_terminal:
         api.show_table(name, folder, console)
     else:
-        emit(api.table_text(name, folder, chosen), output)
+        text = api.table_text(name, folder, chosen)
+    emit(text, output)
 
 
 def print_leaderboard(

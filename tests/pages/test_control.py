@@ -20,7 +20,7 @@ def finish(bench, arm, seed, right) -> None:
 
 
 def test_no_interval_is_wider_than_scores_can_differ(bench):
-    """Two runs an arm with opposite answers: what seeds share leaves nearly no degree of freedom."""
+    """Two runs an arm with opposite answers: what seeds share leaves hardly a degree of freedom."""
     labels = np.arange(ROWS) % 2
     for arm, answers in {"add": (0, 1), "untied": (1, 0)}.items():
         for seed, answer in enumerate(answers, 1):
