@@ -40,7 +40,8 @@ def aggregate(values: pd.DataFrame, keys: list[str], statistic: str = "mean") ->
     groups = values.groupby(keys, sort=False, dropna=False)["value"]
     columns = {statistic: groups.agg(statistic), "std": groups.std(ddof=1), "n": groups.size()}
     if values["value"].isna().any():
-        undefined = groups.count() < columns["n"]
+        defined = groups.count()
+        undefined = defined < columns["n"]
         columns[statistic] = columns[statistic].mask(undefined)
         columns["std"] = columns["std"].mask(undefined)
     return pd.DataFrame(columns)
@@ -65,7 +66,8 @@ def aggregate_over_seeds(
     of_seeds = aggregate(values, [*keys, "pretraining_seed"])
     means = of_seeds["mean"]
     of_pretrainings = means.rename("value").reset_index()
-    return over_runs.assign(mean=aggregate(of_pretrainings, keys)["mean"])
+    over_pretrainings = aggregate(of_pretrainings, keys)
+    return over_runs.assign(mean=over_pretrainings["mean"])
 
 
 def reported_epochs(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
@@ -80,10 +82,15 @@ def reported_epochs(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
         protocol: It says which epoch is reported, and which set chooses.
     """
     keys = ["cell_id", *RUN_KEYS, "epoch", "last"]
-    chooses = (scores["split"] == HELD_OUT) == (protocol.choose_on == HELD_OUT)
-    means = aggregate(main_scores(scores[chooses]), keys)["mean"]
+    is_held_out = scores["split"] == HELD_OUT
+    held_out_chooses = protocol.choose_on == HELD_OUT
+    chooses = is_held_out == held_out_chooses
+    choosing_scores = main_scores(scores[chooses])
+    aggregated = aggregate(choosing_scores, keys)
+    means = aggregated["mean"]
     values = means.rename("value").reset_index()
-    epochs = scores[keys].drop_duplicates().merge(values, on=keys, how="left")
+    run_epochs = scores[keys].drop_duplicates()
+    epochs = run_epochs.merge(values, on=keys, how="left")
     if protocol.epoch == "last":
         return epochs[epochs["last"]]
     # Of equal epochs the first is taken: the later ones have only cost time. An undefined value
@@ -107,8 +114,11 @@ def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
         A frame with the columns arm, task, learning_rate.
     """
     keys = ["arm", "task", "learning_rate"]
-    rates = aggregate_over_seeds(runs, keys, statistic).round(DIGITS).reset_index()
+    aggregated = aggregate_over_seeds(runs, keys, statistic)
+    rounded = aggregated.round(DIGITS)
+    rates = rounded.reset_index()
     ranking = ["n", statistic, "learning_rate"]
     ranked = rates.sort_values(ranking, ascending=[False, False, True])
-    best = ranked.drop_duplicates(["arm", "task"]).sort_index()
+    winners = ranked.drop_duplicates(["arm", "task"])
+    best = winners.sort_index()
     return best[keys].reset_index(drop=True)

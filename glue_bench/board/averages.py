@@ -83,7 +83,9 @@ AVERAGES: dict[str, Average] = {
 def column_part(column: str) -> Part:
     """Return the place of a leaderboard column, with its task's main metric."""
     task, split = scored_columns()[column]
-    return ((task, split, find_task(task).metrics[0]),)
+    metrics = find_task(task).metrics
+    main_metric = metrics[0]
+    return ((task, split, main_metric),)
 
 
 def average_of(columns: Sequence[str]) -> Average:
@@ -105,7 +107,11 @@ def columns_of_first_benchmark(columns: Sequence[str]) -> list[str]:
         return []
     order = list(scored_columns())
     benchmark = benchmark_of(min(columns, key=order.index))
-    return [column for column in columns if benchmark_of(column) == benchmark]
+    of_benchmark: list[str] = []
+    for column in columns:
+        if benchmark_of(column) == benchmark:
+            of_benchmark.append(column)
+    return of_benchmark
 
 
 def benchmark_of(column: str) -> str:
@@ -142,10 +148,13 @@ def averages_by_name(
     means = _mean_over_parts(of_parts, conventions)
     run_means = _mean_over_parts(of_runs, conventions)
     arm_keys = ["convention", "arm"]
-    over_runs = aggregate(run_means.rename("value").reset_index(), arm_keys)
-    part_counts = values.groupby(arm_keys)["part"].nunique()
+    run_values = run_means.rename("value").reset_index()
+    over_runs = aggregate(run_values, arm_keys)
+    by_arm = values.groupby(arm_keys)
+    part_counts = by_arm["part"].nunique()
     convention_sizes = {name: len(convention.parts) for name, convention in conventions.items()}
-    sizes = part_counts.index.get_level_values("convention").map(convention_sizes)
+    counted_conventions = part_counts.index.get_level_values("convention")
+    sizes = counted_conventions.map(convention_sizes)
     is_complete = part_counts == sizes
     columns = {
         statistic: means,
@@ -170,7 +179,8 @@ def _mean_over_parts(values: pd.DataFrame, conventions: Mapping[str, Average]) -
     for name, convention in conventions.items():
         conventions_of_rows = values.index.get_level_values("convention")
         rows = values[conventions_of_rows == name]
-        parts = rows.reindex(columns=list(convention.parts))
+        part_names = list(convention.parts)
+        parts = rows.reindex(columns=part_names)
         means.append(parts.mean(axis=1, skipna=False))
     return pd.concat(means)
 

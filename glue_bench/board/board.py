@@ -85,13 +85,16 @@ class Board:
             parts = list(self.average.parts)
             if len(set(map(benchmark_of, self.columns))) == 1:
                 return f"Avg. of {len(parts)}"
-            return f"{benchmark_of(parts[0])} avg. of {len(parts)}"
+            benchmark = benchmark_of(parts[0])
+            return f"{benchmark} avg. of {len(parts)}"
         return MEASURES[column].title
 
     @property
     def reported(self) -> pd.DataFrame:
         """Return the finished cells at the reported learning rates."""
-        is_reported = self.cells["cell_id"].isin(self.runs["cell_id"])
+        cell_ids = self.cells["cell_id"]
+        reported_ids = self.runs["cell_id"]
+        is_reported = cell_ids.isin(reported_ids)
         return self.cells[is_reported]
 
 
@@ -132,7 +135,8 @@ def make_board(
     scores = results.scores[results.scores["split"] != HELD_OUT]
     scores = scores.merge(epochs[["cell_id", "epoch"]])
     scores = scores.merge(cells[["cell_id", "variant", "origin", *RUN_KEYS]], on="cell_id")
-    runs = scores.merge(best_rates(epochs, protocol.rate_statistic))
+    rates = best_rates(epochs, protocol.rate_statistic)
+    runs = scores.merge(rates)
     tasks = set(cells["task"])
     finished_cells = cells[cells["finished"]]
     tasks_run = set(finished_cells["task"])
@@ -143,7 +147,8 @@ def make_board(
         conventions[name] = AVERAGES[name]
     starts = _starts(results.arms, steps)
     arms = results.arms.assign(start=starts)
-    arms = arms.loc[cells["arm"].unique()]
+    arm_names = cells["arm"].unique()
+    arms = arms.loc[arm_names]
     table = _with_averages(arms[ARM_KEYS], runs, conventions, protocol.seeds)
     table = table.join(arms[ENCODER_COLUMNS])
     return Board(
@@ -242,7 +247,10 @@ def averages_frame(board: Board) -> pd.DataFrame:
     """
     tasks = {*board.runs["task"]}
     if not any(convention.tasks <= tasks for convention in AVERAGES.values()):
-        names = [column for name in AVERAGES for column in (name, f"{name}_std")]
+        names: list[str] = []
+        for name in AVERAGES:
+            names.append(name)
+            names.append(f"{name}_std")
         return pd.DataFrame(columns=[*ARM_KEYS, *names, "shape"])
     table = board.table.set_index("arm", drop=False)
     frame = _with_averages(table[ARM_KEYS], board.runs, AVERAGES, board.protocol.seeds)
@@ -261,7 +269,8 @@ def floors(board: Board) -> pd.DataFrame:
     baselines = board.results.baselines.merge(places, on=["task", "split", "metric"])
     table = baselines.pivot(index="baseline", columns="column", values="value")
     table = table.reindex(columns=columns)
-    table = table.loc[baselines["baseline"].unique()]
+    names = baselines["baseline"].unique()
+    table = table.loc[names]
     parts = list(board.average.parts)
     table[AVERAGE] = table[parts].mean(axis=1, skipna=False)
     named = table.rename_axis(index="arm", columns=None)

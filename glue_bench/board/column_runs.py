@@ -35,7 +35,8 @@ def read_outcomes(board: Board) -> Iterator[ColumnRuns]:
         task, split = columns[column]
         is_task = scores["task"] == task
         is_split = scores["split"] == split
-        runs = scores[is_task & is_split]
+        is_of_column = is_task & is_split
+        runs = scores[is_of_column]
         if len(runs):
             yield _read_task(board, column, runs)
 
@@ -44,7 +45,8 @@ def _read_task(board: Board, column: str, runs: pd.DataFrame) -> ColumnRuns:
     """Return runs of a column with their predictions."""
     task, split = scored_columns()[column]
     try:
-        gold = board.results.gold(task).get(split)
+        gold_by_split = board.results.gold(task)
+        gold = gold_by_split.get(split)
         problem = NO_LABELS
     except UserError as error:
         gold = None
@@ -88,13 +90,15 @@ def read_measures(board: Board) -> Iterator[ColumnRuns]:
     pretrainings = board.results.pretrainings
     is_counted = pretrainings["finished"] & ~pretrainings["is_search"]
     is_shown = pretrainings["arm"].isin(board.arms)
-    pretrainings = pretrainings[is_counted & is_shown]
+    is_compared = is_counted & is_shown
+    pretrainings = pretrainings[is_compared]
     pretrainings = pretrainings.assign(pretraining_seed=pretrainings["seed"], seed=0)
     sums_by_run: list[dict[str, np.ndarray]] = []
     damaged: dict[str, str] = {}
     for arm, name in zip(pretrainings["arm"], pretrainings["pretraining_id"], strict=True):
         try:
-            sums_by_run.append(board.results.sums(name))
+            sums_of_run = board.results.sums(name)
+            sums_by_run.append(sums_of_run)
         except UserError as error:
             sums_by_run.append({})
             damaged[arm] = str(error)
@@ -116,11 +120,13 @@ def _read_measure(
     """Return the runs of a measure, from numerators and denominators (2, pieces) of each run."""
     counts = sums[0][1]
     problems = dict(damaged)
+    factor = MEASURES[measure].factor
     values: list[float] = []
     predictions: list[np.ndarray] = []
     for arm, (numerators, denominators) in zip(runs["arm"], sums, strict=True):
-        total = MEASURES[measure].factor * numerators.sum()
-        values.append(total / denominators.sum())
+        total = factor * numerators.sum()
+        value = total / denominators.sum()
+        values.append(value)
         if np.array_equal(counts, denominators):
             predictions.append(numerators)
         else:

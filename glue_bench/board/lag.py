@@ -53,7 +53,8 @@ def curves(
         by_arm[str(arm)] = {}
         for seed in of_arm["pretraining_seed"].unique():
             rows = of_arm[of_arm["pretraining_seed"] == seed]
-            curve = rows.set_index("tokens")[column].sort_index()
+            by_tokens = rows.set_index("tokens")
+            curve = by_tokens[column].sort_index()
             by_arm[str(arm)][int(seed)] = curve
     return by_arm
 
@@ -108,8 +109,10 @@ def lags(curve: pd.Series, reference: pd.Series, tokens: np.ndarray) -> np.ndarr
     Returns:
         Lags, (tokens,): negative where the reference was earlier, NaN where it never had the loss.
     """
-    values = np.minimum.accumulate(curve.to_numpy(float))
-    reached = np.interp(tokens, curve.index.to_numpy(float), values)
+    measured = curve.to_numpy(float)
+    lowest = np.minimum.accumulate(measured)
+    places = curve.index.to_numpy(float)
+    reached = np.interp(tokens, places, lowest)
     later: list[float] = []
     for loss in reached:
         later.append(tokens_until(reference, float(loss)))
@@ -131,14 +134,16 @@ def lag_curves(
         decay_share: The part of a run in which the rate falls, at its end.
     """
     by_arm = curves(losses, column)
+    reference_runs = by_arm.get(reference, {})
     lags_by_arm: dict[str, pd.DataFrame] = {}
     for arm, runs in by_arm.items():
-        common = sorted(set(runs) & set(by_arm.get(reference, {})))
+        shared = set(runs) & set(reference_runs)
+        common = sorted(shared)
         if arm == reference or not common:
             continue
         end = last_tokens(runs, common)
         tokens = end * np.arange(1, CURVE_POINTS + 1) / CURVE_POINTS
-        of_seeds = lags_of_seeds(runs, by_arm[reference], common, tokens)
+        of_seeds = lags_of_seeds(runs, reference_runs, common, tokens)
         table = pd.DataFrame(of_seeds, index=tokens).dropna()
         reached = table.max(axis=1) + table.index
         constant = end * (1 - (decay_share or 0.0))
@@ -194,16 +199,19 @@ def lag_frame(
         whether the reference reached the loss in a seed while its rate fell.
     """
     by_arm = curves(losses)
+    reference_runs = by_arm.get(reference, {})
     rows: list[dict[str, float | int | str]] = []
     for arm, runs in by_arm.items():
-        common = sorted(set(runs) & set(by_arm.get(reference, {})))
+        shared = set(runs) & set(reference_runs)
+        common = sorted(shared)
         if arm == reference or not common:
             continue
         end = last_tokens(runs, common)
         constant = end * (1 - (decay_share or 0.0))
         tokens = end * np.arange(1, LAG_POINTS + 1) / LAG_POINTS
-        of_common = lags_of_seeds(runs, by_arm[reference], common, tokens)
-        table = np.stack(list(of_common.values()), axis=1)
+        of_common = lags_of_seeds(runs, reference_runs, common, tokens)
+        seed_lags = list(of_common.values())
+        table = np.stack(seed_lags, axis=1)
         for place, of_seeds in zip(tokens, table, strict=True):
             if not np.isnan(of_seeds).any():
                 row = _lag_row(arm, reference, float(place), of_seeds)

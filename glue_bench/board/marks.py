@@ -15,7 +15,9 @@ MACHINE_COLUMNS = ["processor", "precision"]
 def collapsed_arms(board: Board) -> dict[str, set[str]]:
     """Return by column the arms with a run that gave one answer to everything in the end."""
     last_runs = board.runs.loc[board.runs["last"], "cell_id"]
-    cells = board.reported[board.reported["cell_id"].isin(last_runs)]
+    reported = board.reported
+    is_last = reported["cell_id"].isin(last_runs)
+    cells = reported[is_last]
     arms = cells.explode("collapsed").groupby(["task", "collapsed"])["arm"]
     arms_by_place = arms.agg(set).to_dict()
     places = scored_columns()

@@ -260,7 +260,9 @@ def read_losses(plan: Plan, finished: Finished) -> pd.DataFrame:
     """Return LOSS_COLUMNS of each point of the curve of a finished pretraining."""
     rows: list[Row] = []
     for job, record in _finished_pretrainings(plan, finished):
-        rows += [job | point.model_dump() for point in record.losses]
+        for point in record.losses:
+            row = job | point.model_dump()
+            rows.append(row)
     return pd.DataFrame(rows, columns=list(LOSS_COLUMNS))
 
 

@@ -91,7 +91,8 @@ class Results:
         Raises:
             UserError: The file is missing, damaged or of other data.
         """
-        return dict(self._labels(task)[GOLD])
+        labels = self._labels(task)
+        return dict(labels[GOLD])
 
     def clusters(self, task: str) -> dict[str, np.ndarray]:
         """Return the number of each example's cluster by scored split, (rows,).
@@ -101,7 +102,8 @@ class Results:
         Raises:
             UserError: The file is missing, damaged or of other data.
         """
-        return dict(self._labels(task).get(CLUSTERS, {}))
+        labels = self._labels(task)
+        return dict(labels.get(CLUSTERS, {}))
 
     def _labels(self, task: str) -> Labels:
         """Return the labels of a task's data, as the plan binds them."""
@@ -177,7 +179,7 @@ class Results:
     def all_steps(self) -> tuple[int, ...]:
         """Return the numbers of steps of pretraining after which cells start, in rising order."""
         steps = self.cells["steps"].dropna().unique()
-        return tuple(sorted(int(number) for number in steps))
+        return tuple(sorted(map(int, steps)))
 
     def cells_after(self, steps: int | None) -> pd.DataFrame:
         """Return the cells that start after this many steps of pretraining.

@@ -48,10 +48,6 @@ CEILINGS: dict[str, dict[str, float]] = {
     "tests": {
         density.COMPREHENSIONS: 27,
     },
-    "glue_bench/board": {
-        density.STATEMENT: 13,
-        density.COMPREHENSIONS: 22,
-    },
     "glue_bench/cli": {
         density.UNFORMATTED: 1,
     },
