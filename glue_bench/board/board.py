@@ -236,7 +236,9 @@ def steps_frame(board: Board) -> pd.DataFrame:
         return pd.DataFrame()
     tables = [after.table.assign(steps=after.steps) for after in boards_by_steps(board)]
     # The last column is `steps`, which stands behind the names.
-    columns = [*ARM_KEYS, "steps", *tables[0].columns[len(ARM_KEYS) : -1]]
+    names = tables[0].columns
+    scores = names[len(ARM_KEYS) : -1]
+    columns = [*ARM_KEYS, "steps", *scores]
     return pd.concat(tables, ignore_index=True)[columns]
 
 

@@ -72,7 +72,10 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
         An undefined score makes mean, std and error NaN, as in the tables.
     """
     places = ["task", "split", "metric"]
-    scores = aggregate_independent(board.runs[board.runs["arm"] == arm], places).reset_index()
+    is_of_arm = board.runs["arm"] == arm
+    arm_runs = board.runs[is_of_arm]
+    aggregated = aggregate_independent(arm_runs, places)
+    scores = aggregated.reset_index()
     titles = {name: task.title for name, task in KNOWN.items()}
     scores["title"] = scores["task"].map(titles)
     scores["name"] = scores["metric"].map(METRIC_NAMES)

@@ -150,17 +150,21 @@ def _column_runs(board: Board, column: str, runs: pd.DataFrame, **facts: Any) ->
     arms = tuple(board.table["arm"])
     task, _ = scored_columns().get(column, (column, ""))
     is_finished = board.table["origin"] == FINISHED
+    finished_arms = board.table.loc[is_finished, "arm"]
+    places = runs["arm"].map(arms.index)
+    pretraining_seeds = runs["pretraining_seed"].fillna(0)
+    arrays = Runs(
+        arms=places.to_numpy(),
+        pretraining_seeds=pretraining_seeds.to_numpy(int),
+        seeds=runs["seed"].to_numpy(),
+        values=runs["value"].to_numpy(),
+    )
     return ColumnRuns(
         measure=MEASURES[column],
         task=task,
         arms=arms,
-        runs=Runs(
-            arms=runs["arm"].map(arms.index).to_numpy(),
-            pretraining_seeds=runs["pretraining_seed"].fillna(0).to_numpy(int),
-            seeds=runs["seed"].to_numpy(),
-            values=runs["value"].to_numpy(),
-        ),
+        runs=arrays,
         averaged=column in board.average.parts,
-        finished_arms=frozenset(board.table.loc[is_finished, "arm"]),
+        finished_arms=frozenset(finished_arms),
         **facts,
     )

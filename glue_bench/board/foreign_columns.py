@@ -130,6 +130,7 @@ def _column(
     terms = example_terms(measure.metric, predictions, labels)
     sums = terms.sum(axis=0, dtype=np.float64)
     values = score_from_sums(measure.metric, sums, len(labels)) * measure.factor
+    most_runs = int(np.bincount(scores.arms).max())
     column = ColumnRuns(
         measure=measure,
         task=key,
@@ -138,7 +139,7 @@ def _column(
         predictions=predictions,
         labels=labels,
         clusters=_clusters(rows, ids, kept),
-        single_runs=len(labels) > 0 and bool(np.bincount(scores.arms).max() == 1),
+        single_runs=len(labels) > 0 and most_runs == 1,
     )
     return column, int((~kept).sum())
 
@@ -234,7 +235,9 @@ def _example_values(
     labels[places[1]] = gold
     wrong = np.flatnonzero(labels[places[1]] != gold)
     if len(wrong):
-        raise UserError(f"example {quoted(ids[places[1][wrong[0]]])} has two different labels")
+        _, examples = places
+        example = ids[examples[wrong[0]]]
+        raise UserError(f"example {quoted(example)} has two different labels")
     limits = (0.0, 100.0) if metric in ("accuracy", "f1") else (-100.0, 100.0)
     return Measure(key, key, metric, limits=limits), predictions, labels
 
@@ -245,8 +248,11 @@ def _pair_values(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarra
     Raises UserError where the metric cannot take them.
     """
     if metric == "accuracy":
-        codes = pd.factorize(pd.concat([rows["prediction"], rows["label"]]).astype(str))[0]
-        return codes[: len(rows)].astype(float), codes[len(rows) :].astype(float)
+        answers = pd.concat([rows["prediction"], rows["label"]])
+        codes, _ = pd.factorize(answers.astype(str))
+        numbers = codes.astype(float)
+        count = len(rows)
+        return numbers[:count], numbers[count:]
     pair = []
     for name in ("prediction", "label"):
         numbers = pd.to_numeric(rows[name], errors="coerce").to_numpy(float)

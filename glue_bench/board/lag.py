@@ -215,7 +215,9 @@ def lag_frame(
         for place, of_seeds in zip(tokens, table, strict=True):
             if not np.isnan(of_seeds).any():
                 row = _lag_row(arm, reference, float(place), of_seeds)
-                rows.append({**row, "in_decay": bool((place + of_seeds).max() > constant)})
+                latest = (place + of_seeds).max()
+                row["in_decay"] = bool(latest > constant)
+                rows.append(row)
     whole = dict.fromkeys(("tokens", "lag", "lag_low", "lag_high", "seeds"), "Int64")
     return pd.DataFrame(rows, columns=LAG_COLUMNS).astype(whole)
 

@@ -40,7 +40,9 @@ def incomplete_arms(
     places = scored_columns()
     for column in board.columns:
         task, _ = places[column]
-        arms[column] = set(missing.loc[missing["task"] == task, "arm"])
+        is_of_task = missing["task"] == task
+        names = missing.loc[is_of_task, "arm"]
+        arms[column] = set(names)
     seeds_by_measure: dict[str, dict[str, int]] = {}
     planned = board.cells["pretraining_seed"].nunique()
     for measure in PRETRAINING_MEASURES:
