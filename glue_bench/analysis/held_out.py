@@ -28,7 +28,7 @@ MAX_TOKENS = 24_576
 
 All measures of a tiny encoder take 20 s on one thread.
 """
-IGNORED = -100  # a label that no loss is taken of
+IGNORED = -100  # the label of a token that has no part in the loss
 
 
 class MaskedRow(NamedTuple):
@@ -40,9 +40,10 @@ class MaskedRow(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A held-out sequence: its `ids` int64 (l,), the same with masks, and its words by stretches.
+    """A held-out sequence: its `ids` int64 (l,), the sequence with masks, and its words.
 
-    A stretch lies between two separators, and so within one segment. Words never leave theirs.
+    `stretches` has a list of words for each stretch. A stretch is the text between two separators,
+    so it lies within one segment. No word reaches from one stretch into another.
     """
 
     ids: np.ndarray
@@ -52,12 +53,12 @@ class Probe(NamedTuple):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Text to measure on, of `tokenizer`.
+    """The text that measures are taken on, as tokens of `tokenizer`.
 
-    Of a longer text as many sequences as have MAX_TOKENS, spread evenly.
+    If the text has more than MAX_TOKENS tokens, an evenly spread sample of its sequences is taken.
 
-    Of each sequence `mask_probability` of the tokens is to be predicted, masked as in pretraining.
-    Masks, swaps and shuffles follow from the text alone.
+    In each sequence the share `mask_probability` of the tokens is masked as in pretraining, and is
+    to be predicted. Masks, swaps and shuffles depend on the text alone.
     """
 
     text: PackedText
@@ -66,7 +67,7 @@ class HeldOut:
 
     @cached_property
     def rule(self) -> WordRule:
-        """The rule that says which of its tokens begin words."""
+        """The rule that says which tokens of the tokenizer begin words."""
         return WordRule.of(self.tokenizer)
 
     @cached_property
@@ -92,7 +93,7 @@ class HeldOut:
         return probes
 
     def _sampled_text(self) -> PackedText:
-        """Return the text, or sequences of it with MAX_TOKENS, spread evenly, in its order."""
+        """Return the text, or an evenly spread sample of its sequences if it is too long."""
         text = self.text
         count = max(1, MAX_TOKENS * len(text) // len(text.ids))
         if count >= len(text):
@@ -107,8 +108,8 @@ class HeldOut:
 def loss_sums(model: EncoderForMaskedLM, rows: Sequence[MaskedRow]) -> Sums:
     """Sum over each row's labels -log p(label | row), in nats, and count the labels.
 
-    Rows of about one length go through together, at most TOKENS_AT_ONCE tokens, in float32. The
-    head runs only at the places that are predicted.
+    Rows of similar length form a batch of at most TOKENS_AT_ONCE tokens. The model
+    computes in float32, and its head runs only at the tokens to predict.
     """
     lengths = np.array([len(row.ids) for row in rows], dtype=int)
     sums = np.zeros(len(rows))

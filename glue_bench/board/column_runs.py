@@ -25,9 +25,10 @@ NO_LABELS = (
 
 
 def read_outcomes(board: Board) -> Iterator[ColumnRuns]:
-    """Yield the runs of every task's column that has any, in the order of the board.
+    """Yield the runs of each task's column, in the order of the board.
 
-    Predictions are read when a column is asked for. Those of an arm that cannot be compared are 0.
+    A column without runs is left out. Predictions are read when the iterator reaches their column.
+    An arm that cannot be compared has zeros as predictions.
     """
     scores = main_scores(board.runs)
     columns = scored_columns()
@@ -42,7 +43,7 @@ def read_outcomes(board: Board) -> Iterator[ColumnRuns]:
 
 
 def _read_task(board: Board, column: str, runs: pd.DataFrame) -> ColumnRuns:
-    """Return runs of a column with their predictions."""
+    """Return the runs of a task's column with their predictions."""
     task, split = scored_columns()[column]
     try:
         gold_by_split = board.results.gold(task)
@@ -83,9 +84,9 @@ def _read_task(board: Board, column: str, runs: pd.DataFrame) -> ColumnRuns:
 
 
 def read_measures(board: Board) -> Iterator[ColumnRuns]:
-    """Yield for each measure of pretraining a run for each finished pretraining.
+    """Yield the runs of each measure of pretraining: a run is a finished pretraining.
 
-    Arms are compared on the same pieces of text: those of the first pretraining.
+    Arms are compared on the same pieces of text, the pieces of the first pretraining.
     """
     pretrainings = board.results.pretrainings
     is_counted = pretrainings["finished"] & ~pretrainings["is_search"]
@@ -117,7 +118,10 @@ def _read_measure(
     sums: list[np.ndarray],
     damaged: dict[str, str],
 ) -> ColumnRuns:
-    """Return the runs of a measure, from numerators and denominators (2, pieces) of each run."""
+    """Return the runs of a measure. `sums` has the numerators and denominators of each run.
+
+    Each of them is an array of the shape (2, pieces).
+    """
     counts = sums[0][1]
     problems = dict(damaged)
     factor = MEASURES[measure].factor

@@ -1,4 +1,4 @@
-"""Columns of runs from a tidy frame, for each task and metric: the arrays that statistics take."""
+"""A tidy frame of foreign runs becomes one column of arrays for each task and metric."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -13,11 +13,11 @@ from glue_bench.stats.runs import ColumnRuns, Runs
 from glue_bench.stats.sums import example_terms, score_from_sums
 
 MAX_RUNS = 2000
-"""Runs of one column: memory grows with their square."""
+"""The largest number of runs of one column. Memory grows with its square."""
 PAIR_METRICS = ("accuracy", "f1", "matthews_correlation", "pearson")
-"""Metrics of pairs of prediction and label; `--metric` chooses one."""
+"""The metrics that a prediction and a label give; `--metric` chooses one."""
 MAX_IDS = 3
-"""Ids of examples that an error names."""
+"""The largest number of example ids that an error names."""
 
 
 def columns_of_frame(
@@ -25,7 +25,15 @@ def columns_of_frame(
 ) -> tuple[list[ColumnRuns], dict[str, tuple[str, str]], int]:
     """Return a column of runs for each task and metric.
 
-    The second value has their names, the third the number of examples that were left out.
+    Args:
+        frame: The runs, with a row for each score or for each example of a run.
+        metric: The metric to keep, or to compute from predictions and labels.
+        lower: The metrics whose lowest value is the best.
+        is_common: Whether only the examples that all runs have are compared.
+
+    Returns:
+        The columns, the task and metric of each column by its key, and the number of examples that
+        were left out.
     """
     frame = _with_metric(frame, metric)
     known_metrics = frame["metric"].unique()
@@ -54,7 +62,7 @@ def columns_of_frame(
 
 
 def _with_metric(frame: pd.DataFrame, metric: str | None) -> pd.DataFrame:
-    """Return the rows of a metric, or of all; pairs of prediction and label get it."""
+    """Return the rows of a metric, or all rows without one; rows of predictions get the metric."""
     if "prediction" in frame:
         if metric not in PAIR_METRICS:
             choices = ", ".join(PAIR_METRICS)
@@ -69,9 +77,10 @@ def _with_metric(frame: pd.DataFrame, metric: str | None) -> pd.DataFrame:
 
 
 def _have_average(columns: list[ColumnRuns], names: dict[str, tuple[str, str]]) -> bool:
-    """Return whether the columns are of one kind, one for each task, so that they have a mean.
+    """Return whether the columns can be averaged.
 
-    Points and plain numbers have none, nor have intervals over seeds and over examples alone.
+    They can if there is one column for each task and all have the same unit and direction. Columns
+    whose intervals are over examples alone are not averaged with columns that have several seeds.
     """
     kinds: set[tuple[str, bool, bool]] = set()
     for column in columns:
@@ -82,7 +91,7 @@ def _have_average(columns: list[ColumnRuns], names: dict[str, tuple[str, str]]) 
 
 
 def _check_metrics(frame: pd.DataFrame) -> None:
-    """Raise UserError for a system that has a task, but not by a metric that others have."""
+    """Raise UserError if a system lacks a metric that another system has for the same task."""
     for task, rows in frame.groupby("task", sort=False):
         metrics_by_system = rows.groupby("system", sort=False)["metric"].unique()
         for metric in rows["metric"].unique():
@@ -145,7 +154,7 @@ def _column(
 
 
 def _runs_without_values(runs: pd.DataFrame, systems: tuple[str, ...]) -> Runs:
-    """Return whose each run is, with its block and its seed; `runs` has the columns RUN."""
+    """Return the system, block and seed of each run; `runs` has the columns RUN."""
     if len(runs) > MAX_RUNS:
         raise UserError(f"{len(runs):,} runs of one task, but at most {MAX_RUNS:,} are compared")
     return Runs(
@@ -159,7 +168,7 @@ def _runs_without_values(runs: pd.DataFrame, systems: tuple[str, ...]) -> Runs:
 def _column_of_scores(
     key: str, rows: pd.DataFrame, systems: tuple[str, ...], runs: Runs, measure: Measure
 ) -> ColumnRuns:
-    """Return a column of which nothing but the score of each run is known."""
+    """Return a column whose runs have scores, but no predictions."""
     return ColumnRuns(
         measure=measure,
         task=key,
@@ -194,7 +203,7 @@ def _refuse_missing(
 ) -> None:
     """Raise UserError for examples that a run lacks.
 
-    It is no error if only common examples are compared and there are some.
+    There is no error if only common examples are compared and at least one exists.
     """
     if is_common and present.all(axis=0).any():
         return
@@ -268,9 +277,9 @@ def _pair_values(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarra
 
 
 def _plain_measure(key: str, metric: str, *, is_lowest_best: bool) -> Measure:
-    """Return the measure of plain numbers, whose mean is the score.
+    """Return the measure of a column whose score is the mean of plain numbers.
 
-    It is the ratio of their sum and their count.
+    The metric "loss" computes the sum of the numbers over their count, which is this mean.
     """
     return Measure(
         key,

@@ -1,4 +1,6 @@
-"""The table of a group of arms in a leaderboard: arms, best first; baselines; smallest differences.
+"""The table that a leaderboard shows for one group of arms.
+
+The arms come first, the best one on top. The baselines and the smallest differences follow.
 
 Its rows are those of `board.compare.leaderboard_frame`. To show another fact of an arm, give it a
 column in FACT_COLUMNS; to show another measure, add it to `data.measures`.
@@ -39,7 +41,7 @@ FACT_COLUMNS = {
     "arm": Column("Arm"),
     "parameters": Column("Params", show=abbreviate_number),
 }
-"""The first columns: what an arm is, by the names in a `leaderboard_frame`. Scores follow."""
+"""The first columns of the table, by their names in a `leaderboard_frame`. The scores follow."""
 FLOOR_TEXT = "{average}: best arm {best}, {baseline} {floor}"
 
 
@@ -47,14 +49,14 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
     """Make the table of a group of arms.
 
     Args:
-        comparison: The contrasts that the marks say.
+        comparison: The contrasts that the marks show.
         group: The arms, and the one that the others are compared with.
         heading: The title of the table.
         frame: A `leaderboard_frame`.
 
     Returns:
-        A table with a row for each arm, best first; as feet the baselines, and what a difference
-        must reach to get a mark. It has no legend yet.
+        A table with a row for each arm, the best one first. Its feet are the baselines, and the
+        difference that must be reached to get a mark. The table has no legend yet.
     """
     board = comparison.board
     names = score_columns(comparison)
@@ -97,8 +99,8 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
 def rows_to_rank(group: Group, frame: DataFrame, names: Sequence[str]) -> DataFrame:
     """Take the rows of a group's arms and of the baselines from a `leaderboard_frame`.
 
-    A conversion ranks nothing: there the source stands first. What the source differs from belongs
-    to another group, and is missing here.
+    A conversion is not ranked, and its source is the first row. The reference has no contrast in
+    its own group, so its columns of contrasts are NaN.
     """
     is_shown = frame["arm"].isin(group.arms) | (frame["origin"] == "baseline")
     rows = frame[is_shown].reset_index(drop=True)
@@ -114,7 +116,7 @@ def rows_to_rank(group: Group, frame: DataFrame, names: Sequence[str]) -> DataFr
 
 
 def ranking_columns(board: Board, names: Sequence[str], *, is_compared: bool) -> dict[str, Column]:
-    """Give the columns of a table: facts, the first score, the difference in it, more scores."""
+    """Give the columns of a table: the facts, the first score, its difference, the other scores."""
     first, *further = names
     columns = dict(FACT_COLUMNS)
     columns[first] = score_column(board, first)
@@ -126,7 +128,7 @@ def ranking_columns(board: Board, names: Sequence[str], *, is_compared: bool) ->
 
 
 def score_column(board: Board, name: str) -> Column:
-    """Make the column of a task, a measure or the average; a mark says that rows are missing."""
+    """Make the column of a task, a measure or the average, with a mark if rows are missing."""
     title = board.title_of(name)
     if is_partial(board, name):
         title += PARTIAL
@@ -135,15 +137,18 @@ def score_column(board: Board, name: str) -> Column:
 
 
 def difference_texts(comparison: Comparison, group: Group, rows: DataFrame) -> Series:
-    """Write how far each arm is from the reference in the first column, with half of the interval.
+    """Write each arm's difference from the reference in the first column, and half its interval.
 
-    Half of an interval is at most what two scores can differ by. With few seeds it may come out
-    larger.
+    With few seeds, half an interval may be larger than the difference of any two possible scores.
+    Then that largest possible difference is written.
 
     Args:
         comparison: The comparison.
         group: The arms, and the one that the others are compared with.
-        rows: of the arms, as `rows_to_rank` gives them.
+        rows: The rows of the arms, as `rows_to_rank` gives them.
+
+    Returns:
+        A text for each row, None where there is no difference.
     """
     name = score_columns(comparison)[0]
     widest = widest_difference(comparison, name)
@@ -168,9 +173,10 @@ def difference_texts(comparison: Comparison, group: Group, rows: DataFrame) -> S
 def smallest_differences(
     comparison: Comparison, arms: DataFrame, names: Sequence[str]
 ) -> dict[str, float]:
-    """Give the difference that would have had a mark, by column, the median over arms.
+    """Give the smallest difference that would have got a mark, by column.
 
-    It is NaN where no two scores can differ by that much. A column without a test is left out.
+    It is the median over the arms. It is NaN where no two scores can differ by that much. A column
+    without a test is left out.
     """
     smallest_by_column = {}
     for name in names:
@@ -192,7 +198,7 @@ def widest_difference(comparison: Comparison, name: str) -> float:
 
 
 def floor_text(board: Board, rows: DataFrame, arms: DataFrame) -> str:
-    """Write the score of the best arm beside that of the best baseline that has every column."""
+    """Write the score of the best arm and the score of the best baseline with an average."""
     column = AVERAGE
     if len(board.average.parts) == 1:
         column = next(iter(board.average.parts))
@@ -209,9 +215,9 @@ def floor_text(board: Board, rows: DataFrame, arms: DataFrame) -> str:
 
 
 def is_best(scores: Series, measure: Measure) -> Series:
-    """Say which scores are the best as they are shown.
+    """Say which scores are the best after rounding to the decimals that are shown.
 
-    So a tie to two decimals is a tie. Where all scores tie, none is the best.
+    Scores that are equal after rounding tie. If all scores tie, none of them is the best.
     """
 
     def as_shown(score: float) -> float:

@@ -1,7 +1,7 @@
 """FULL-SENTENCES packing (RoBERTa, Liu et al. 2019, section 4.2), kept in memory-mapped arrays.
 
 With room for ten tokens, the documents "a b c d. e f g h." and "i j." become two sequences. The
-first one has no room for the third sentence, and [SEP] parts documents:
+first one has no room for the third sentence. A [SEP] separates two documents of one sequence:
 
     [CLS] a b c d e f g h [SEP]
     [CLS] i j [SEP] ...
@@ -26,7 +26,7 @@ from glue_bench.training.corpus import Corpus
 from glue_bench.training.tokenizers import encode, tokenizer_digest, vocabulary_size
 from glue_bench.training.tokens import Ragged
 
-LAYOUT_VERSION = 2  # of the sequences: a part of every pretraining's id, and of the cache's key
+LAYOUT_VERSION = 2  # how texts become sequences; a part of pretraining ids and the cache's key
 SENTENCES_AT_ONCE = 2_000
 PIECE_TOKENS = 512
 SPLITS = ("train", "validation")
@@ -37,13 +37,13 @@ ArrayKinds = Mapping[str, type[np.generic]]
 
 @dataclass(frozen=True, eq=False)
 class PackedText(Ragged):
-    """Sequences [CLS] ... [SEP].
+    """The sequences [CLS] ... [SEP] of one split.
 
-    - `starts` (documents of this split,): where documents begin among the tokens, in order.
-    - `documents` (documents of this split,): the number of each of them in the corpus. By default
-      all tokens are of one document.
-    - `cuts` (sequences,): where in a sequence its second segment begins, and 0 if it has one
-      segment. It is None if all have one.
+    - `starts` (documents of this split,): the index of the first token of each document, in order.
+    - `documents` (documents of this split,): the number that each document has in the corpus. By
+      default all tokens belong to one document.
+    - `cuts` (sequences,): the index in each sequence at which its second segment begins, or 0 if
+      the sequence has one segment. `cuts` is None if every sequence has one segment.
     """
 
     starts: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
@@ -52,10 +52,10 @@ class PackedText(Ragged):
 
     @cached_property
     def pieces(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where pieces begin among the tokens, and the number of each one's document.
+        """The index of each piece's first token, and the number of each piece's document.
 
-        Both are int64 (pieces,). A piece is whole sequences of one document with together at most
-        PIECE_TOKENS tokens, or a part of a longer one.
+        Both are int64 (pieces,). A piece lies in one document and has at most PIECE_TOKENS tokens.
+        It is one or more whole sequences, or a part of a sequence that is longer.
         """
         bounds = np.union1d(self.offsets[:-1], self.starts)
         owners = self.documents[np.searchsorted(self.starts, bounds, side="right") - 1]
@@ -87,13 +87,14 @@ def pack(
         tokenizer: one with [CLS], [SEP] and [MASK].
         length: the largest number of tokens of a sequence.
         validation_share: the share of the sentences that is held out. The last sentences of long
-            documents are, and some short documents as a whole.
+            documents are held out, and some short documents as a whole.
         pairs: whether half of the sequences are cut at a sentence into [CLS] A [SEP] B [SEP], as
-            those of BERT.
+            in BERT.
 
     Raises:
-        UserError: the corpus is too small to hold out a sequence, or none can be cut, or the
-            tokenizer knows nothing of it, or has no [CLS], [SEP] or [MASK].
+        UserError: the corpus is too small to hold out a sequence; or `pairs` is set and no
+            sequence can be cut; or the tokenizer knows no word of the corpus; or the tokenizer has
+            no [CLS], [SEP] or [MASK].
     """
     packing = Packing(corpus, tokenizer, length, validation_share, pairs)
     packing.check_tokenizer()
@@ -102,7 +103,7 @@ def pack(
 
 @dataclass(frozen=True)
 class Packing:
-    """The arguments of `pack`, and its steps."""
+    """The arguments of `pack`, with the steps of packing as methods."""
 
     corpus: Corpus
     tokenizer: PreTrainedTokenizerBase
@@ -126,7 +127,7 @@ class Packing:
 
     @property
     def kinds(self) -> ArrayKinds:
-        """The arrays in the cache."""
+        """The number type of each array in the cache, by the name of the array."""
         return {
             "ids": np.uint16 if vocabulary_size(self.tokenizer) <= 2**16 else np.int32,
             "cuts": np.uint16,
@@ -243,10 +244,10 @@ def encode_split(
 class Filling:
     """A sequence that is being filled.
 
-    - `tokens`: those of the sequence without its [CLS] and its last [SEP].
-    - `sentences`: where in them sentences begin.
-    - `documents`: where in them documents begin, each as (place, number of the document).
-    - `cut`: where the second segment begins, counted from [CLS].
+    - `tokens`: the tokens of the sequence without its [CLS] and its last [SEP].
+    - `sentences`: the index in `tokens` at which each sentence begins.
+    - `documents`: for each document, the index in `tokens` at which it begins, and its number.
+    - `cut`: the index at which the second segment begins, counted from [CLS]; 0 if there is none.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -255,11 +256,11 @@ class Filling:
     cut: int = 0
 
     def inner_sentences(self) -> list[int]:
-        """Return where sentences begin that have tokens on both sides."""
+        """Return the starts of sentences that have tokens before and after the start."""
         return [place for place in self.sentences if 0 < place < len(self.tokens)]
 
     def cut_at(self, place: int, sep: int) -> None:
-        """Begin the second segment at the sentence at `place`, behind a separator."""
+        """Begin the second segment at the sentence that starts at `place`, after a separator."""
         if self.tokens[place - 1] != sep:
             self.tokens.insert(place, sep)
             self.documents = [
@@ -282,7 +283,7 @@ def pack_sequences(
         sentences: the tokens of each sentence, after the number of its document.
         tokenizer: gives the ids of [CLS] and [SEP].
         length: the largest number of tokens of a sequence.
-        pairs: whether every other sequence is cut, as far as sequences have two sentences.
+        pairs: whether half of the sequences are cut. A sequence of one sentence cannot be cut.
     """
     cls = int(tokenizer.cls_token_id)
     sep = int(tokenizer.sep_token_id)
@@ -309,8 +310,8 @@ def fill_sequences(
 ) -> Iterator[Filling]:
     """Yield sequences with as many whole sentences as there is room for, in order.
 
-    A sentence that is longer than a sequence is parted. The next document goes on in the same
-    sequence, behind one separator.
+    A sentence that is longer than a sequence is split. The next document begins in the same
+    sequence, after one separator.
 
     Args:
         sentences: the tokens of each sentence, after the number of its document.
@@ -337,10 +338,10 @@ def fill_sequences(
 
 
 def write_arrays(sequences: Iterable[Filling], folder: Path, split: str, kinds: ArrayKinds) -> int:
-    """Write sequences as the arrays of a PackedText, a file an array.
+    """Write sequences as the arrays of a PackedText, one file for each array.
 
     Args:
-        sequences: with their [CLS] and [SEP].
+        sequences: the sequences, with their [CLS] and [SEP].
         folder: the folder of the files.
         split: the first part of the files' names.
         kinds: the arrays with their types.
@@ -360,7 +361,7 @@ def write_arrays(sequences: Iterable[Filling], folder: Path, split: str, kinds: 
 
         put(offsets=[0])
         for sequence in sequences:
-            # A document that begins a sequence has its [CLS], too.
+            # The [CLS] of a sequence belongs to the document that begins the sequence.
             put(starts=[tokens + (place and place + 1) for place, _ in sequence.documents])
             tokens += len(sequence.tokens)
             put(

@@ -1,5 +1,6 @@
-"""What is cheap to check is refused before anything dear: data, text, checkpoints, contracts,
-heavy imports.
+"""A mistake that is cheap to find is refused before expensive work begins.
+
+Expensive are heavy imports, and reading data, text or checkpoints, and checking a contract.
 """
 
 import json
@@ -50,7 +51,7 @@ CHEAP = {
 }
 """Changes to the tiny experiment, options of `run`, and what the error says.
 
-None of it needs torch.
+No case needs torch.
 """
 CHEAP_WITH_TORCH = {
     "a misspelt variant": (
@@ -90,11 +91,11 @@ heavy.
 
 
 @pytest.fixture
-def nothing_dear(monkeypatch):
-    """No source of data is opened, and no contract is checked."""
+def nothing_expensive(monkeypatch):
+    """Make a test fail if it opens a source of data or checks a contract."""
 
     def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("this is dear")
+        raise AssertionError("this is expensive")
 
     monkeypatch.setattr("glue_bench.training.task_inputs.open_source", refuse)
     monkeypatch.setattr("glue_bench.model.plugins.check_contract", refuse)
@@ -102,7 +103,7 @@ def nothing_dear(monkeypatch):
 
 @pytest.fixture(scope="module")
 def messages(tiny, tmp_path_factory) -> dict[str, str]:
-    """By case of CHEAP the message of a run."""
+    """Return the error message of a run for each case of CHEAP."""
     results = str(tmp_path_factory.mktemp("results"))
     runs: dict[str, tuple[object, object]] = {}
     for case, (changes, options, _) in CHEAP.items():
@@ -119,7 +120,7 @@ def test_a_cheap_mistake_is_refused_before_heavy_imports(messages, case):
     assert expected in messages[case]
 
 
-@pytest.mark.usefixtures("nothing_dear")
+@pytest.mark.usefixtures("nothing_expensive")
 @pytest.mark.parametrize("case", CHEAP_WITH_TORCH)
 def test_a_misspelt_name_of_an_arm_is_refused_before_data_is_opened(tiny, tmp_path, case):
     changes, expected = CHEAP_WITH_TORCH[case]
@@ -128,7 +129,7 @@ def test_a_misspelt_name_of_an_arm_is_refused_before_data_is_opened(tiny, tmp_pa
     assert expected in str(caught.value)
 
 
-@pytest.mark.usefixtures("nothing_dear")
+@pytest.mark.usefixtures("nothing_expensive")
 def test_a_misspelt_option_of_a_plugin_is_refused_before_its_contract_is_checked(
     tiny, tmp_path, write_plugin
 ):
@@ -139,22 +140,22 @@ def test_a_misspelt_option_of_a_plugin_is_refused_before_its_contract_is_checked
         run(tiny(arms=arms, plugins=[str(write_plugin(PLUGIN))]), results=tmp_path)
 
 
-@pytest.mark.usefixtures("nothing_dear")
-def test_that_no_slurm_answers_is_said_before_data_is_opened(tiny, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("nothing_expensive")
+def test_a_missing_slurm_is_reported_before_data_is_opened(tiny, tmp_path, monkeypatch):
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="no Slurm answers here"):
         run(tiny(), results=tmp_path, slurm={"partition": "cpu"})
 
 
-@pytest.mark.usefixtures("nothing_dear")
-def test_that_ray_is_absent_is_said_before_data_is_opened(tiny, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("nothing_expensive")
+def test_a_missing_ray_is_reported_before_data_is_opened(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("glue_bench.sweep.request.find_spec", lambda _: None)
     with pytest.raises(UserError, match="needs ray; install it"):
         run(tiny(), results=tmp_path, workers=2)
 
 
-def test_a_plugin_that_was_loaded_for_its_names_is_still_held_to_the_contract(
+def test_the_contract_of_a_plugin_is_checked_although_it_is_already_loaded(
     tiny, tmp_path, write_plugin
 ):
     broken = PLUGIN + "\n    def forward(self, token_ids, segment_ids):\n        return None\n"

@@ -1,8 +1,7 @@
-"""Killed at any moment, a run that is started again ends as if nothing had happened, and does
-nothing twice.
+"""A run that was killed at any moment can be started again, and gives the same results.
 
-And one driver on one results folder: a second one is one line and exit status 2, and touches
-nothing.
+It does no finished job twice. A results folder has one driver: a second driver prints one line,
+ends with exit status 2, and changes nothing.
 """
 
 import json
@@ -28,11 +27,12 @@ ASKED = tiny_runs.experiment(
     pretraining={"steps": 30, "learning_rates": [1e-3, 2e-3], "rate_search": {"steps": 10}},
     finetuning={"from_mnli": ["rte"], "predict": ["validation", "test"], "keep": "all"},
 )
-"""Of each arm two runs of a search for its rate, a pretraining, a cell on MNLI, and one that
-starts from that.
+"""Each arm has five jobs: two runs that search for its learning rate, a pretraining, a cell on
+MNLI, and a cell on RTE that starts from the MNLI cell.
 """
-JOBS, WRITES = 10, 150
-"""About as many changes of the disk as the run makes."""
+JOBS = 10
+WRITES = 150
+"""The approximate number of changes that the run makes on disk."""
 
 
 def start(config: Path, results: Path, write: int = 0) -> Driver:
@@ -42,7 +42,7 @@ def start(config: Path, results: Path, write: int = 0) -> Driver:
 
 
 def wait(driver: Driver, results: Path, count: int) -> None:
-    """Until so many jobs have ended, or the process has."""
+    """Wait until `count` jobs have ended, or the process has ended."""
     deadline = time.monotonic() + 240
     while len(tiny_runs.results(results / "tiny")) < count and driver.process.is_alive():
         assert time.monotonic() < deadline
@@ -50,7 +50,7 @@ def wait(driver: Driver, results: Path, count: int) -> None:
 
 
 def waiting(results: Path) -> list[str]:
-    """What a run would do now: the ids of cells, and why there are jobs to run."""
+    """Return the ids of the cells that a run would do now, and the reasons for its jobs."""
     summary = glue_bench.run(
         ASKED, results=results, device="cpu", precision="float32", dry_run=True
     )
@@ -59,7 +59,7 @@ def waiting(results: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> Path:
-    """The folder of a run that nothing has disturbed."""
+    """Return the results folder of a run that was never killed."""
     return tiny_runs.run(ASKED, tmp_path_factory.mktemp("undisturbed"))
 
 
@@ -67,10 +67,10 @@ def undisturbed(tmp_path_factory) -> Path:
     "kills",
     [3, *(pytest.param(count, marks=pytest.mark.slow) for count in [1, 2, 3, 5, 8, 10] * 5)],
 )
-def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(
+def test_a_run_that_is_killed_often_gives_the_results_of_an_undisturbed_run(
     undisturbed, tmp_path, kills
 ):
-    """Kills come from the first search to the last cell, half of them at a write."""
+    """Kills are spread from the first search to the last cell. Half of them come at a write."""
     config = tmp_path / "experiment.yaml"
     results = tmp_path / "runs"
     config.write_text(json.dumps(ASKED))
@@ -105,7 +105,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(
 # A second driver
 
 
-def test_a_second_driver_is_refused_however_it_comes(refused, tmp_path):
+def test_a_second_driver_is_refused_with_other_cells_or_through_a_link(refused, tmp_path):
     config = tmp_path / "experiment.yaml"
     results = tmp_path / "runs"
     link = tmp_path / "link"

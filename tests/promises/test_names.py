@@ -1,6 +1,4 @@
-"""Every name that an experiment may give to an arm is legal in every table: also the name of a
-column.
-"""
+"""An arm may have any legal name in every table, also the name of a column."""
 
 import re
 from collections.abc import Iterator
@@ -79,7 +77,7 @@ def finish_mnli(bench: Bench, name: str, place: int) -> None:
 
 
 def experiment_with(names: tuple[str, ...], folder: Path) -> Path:
-    """Store an experiment whose arms have these names; what they score depends on their places."""
+    """Store an experiment with arms of these names. An arm's scores depend on its place alone."""
     bench = Bench(folder)
     for place, name in enumerate(names):
         bench.pretrain(name, 1)
@@ -96,7 +94,7 @@ def experiment_with(names: tuple[str, ...], folder: Path) -> Path:
 
 
 def analysis_of(names: tuple[str, ...]) -> Analysis:
-    """Make up measures of checkpoints with these labels; each has values of its own."""
+    """Make an analysis of checkpoints with these names, each with different values."""
     frames: list[pd.DataFrame] = []
     for place, name in enumerate(names):
         rows = [row(measure, 0.1 + place / 1000, (0.05, 0.9), (0.2, 0.3)) for measure in HEADLINES]
@@ -114,7 +112,7 @@ def analysis_of(names: tuple[str, ...]) -> Analysis:
 
 
 def pages_of(comparison: Comparison, names: tuple[str, ...]) -> Iterator[Page]:
-    """Every page that names arms."""
+    """Yield every page that names arms."""
     path = comparison.board.results.folder
     yield leaderboard_page(comparison)
     yield statistics_page(comparison, equivalent=1.0)
@@ -127,7 +125,7 @@ def pages_of(comparison: Comparison, names: tuple[str, ...]) -> Iterator[Page]:
 
 
 def columns_of(comparison: Comparison) -> set[str]:
-    """The names of the columns of all frames."""
+    """Return the names of the columns of all frames."""
     results = comparison.board.results
     pages = list(pages_of(comparison, tuple(results.arms.index)))
     frames = [
@@ -163,7 +161,7 @@ def texts_of(tables: tuple[Table, ...]) -> list[list[list[str]]]:
 
 @pytest.fixture(scope="module")
 def experiments(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """The same experiment with neutral names, and with arms that are called like columns."""
+    """Make pages of one experiment twice: with neutral arm names, and with names of columns."""
     names = tuple(f"zq{place:04}" for place in range(3))
     first = experiment_with(names, tmp_path_factory.mktemp("few") / "toy")
     columns = columns_of(open_comparison(first)) | set(CELL_PARTS) | set(LEGEND) | set(RESERVED)
@@ -183,13 +181,13 @@ def experiments(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 def renamed(texts: object, experiments: SimpleNamespace) -> object:
-    """The texts with each neutral name replaced by that of the column in its place."""
+    """Return the texts with each neutral name replaced by the odd name of the same arm."""
     if isinstance(texts, list):
         return [renamed(text, experiments) for text in texts]
     return re.sub(r"zq(\d{4})", lambda match: experiments.odd[int(match[1])], str(texts))
 
 
-def test_there_are_many_such_names(experiments):
+def test_names_of_columns_are_among_the_odd_names(experiments):
     expected = ["measure", "interval", "chance", "category", "arm", "average", "validation_loss"]
     assert set(expected) - set(experiments.odd) == set()
 
@@ -202,7 +200,7 @@ def test_a_page_is_the_same_whatever_arms_are_called(experiments, place):
 
 
 @pytest.mark.parametrize("write", [to_markdown, to_csv, to_json, to_latex, to_html])
-def test_every_format_takes_these_names(experiments, write):
+def test_every_format_can_write_the_odd_names(experiments, write):
     for page in experiments.odd_pages:
         assert write(page)
 
@@ -215,7 +213,7 @@ def texts_of_part(part: Part) -> list[list[list[str]]]:
     return texts
 
 
-def test_the_report_is_the_same(experiments):
+def test_the_report_is_the_same_whatever_arms_are_called(experiments):
     expected = [texts_of_part(part) for part in experiments.neutral_report.parts]
     texts = [texts_of_part(part) for part in experiments.odd_report.parts]
     assert texts == renamed(expected, experiments)

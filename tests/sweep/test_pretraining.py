@@ -34,7 +34,7 @@ ANOTHER_START = {
 
 @pytest.fixture
 def id_of(pretrained):
-    """Give the id of the pretraining that the only cell starts from."""
+    """Return a function that gives the id of the pretraining behind the only cell."""
 
     def first_id(pretraining=(), **changes) -> str:
         return plan(pretrained(pretraining, **changes)).cells[0].pretraining
@@ -42,7 +42,7 @@ def id_of(pretrained):
     return first_id
 
 
-def test_a_text_counts_by_its_content(id_of, tmp_path):
+def test_the_folder_of_a_text_does_not_change_the_id(id_of, tmp_path):
     ids = set()
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
@@ -81,7 +81,7 @@ def test_parts_of_a_batch_change_the_id_where_dropout_is_drawn_for_each_of_them(
 
 
 def test_parts_of_the_same_rows_have_one_id(id_of):
-    """Both are two rows of 32 tokens."""
+    """Either number of tokens has room for two rows of 32 tokens."""
     assert id_of({"micro_batch_tokens": 95}) == id_of(PARTS)
 
 
@@ -90,7 +90,7 @@ def test_parts_of_a_batch_do_not_change_the_id_without_dropout(id_of):
     assert id_of({"dropout": 0.0} | PARTS) == id_of({"dropout": 0.0})
 
 
-def test_arms_are_pretrained_and_their_cells_start_from_that(sweep, pretrained):
+def test_cells_start_from_the_pretraining_of_their_arm(sweep, pretrained):
     summary = sweep(pretrained(arms=["add", "none"]))
     assert summary.planned == summary.finished == 2
     assert summary.failed == {}
@@ -123,9 +123,7 @@ def test_pretrained_arms_are_measured(sweep, pretrained):
     assert add.measures[0].value == pytest.approx(add.validation_loss, abs=1e-5)
 
 
-def test_only_what_waiting_cells_start_from_is_pretrained_and_seeds_see_other_orders(
-    sweep, pretrained
-):
+def test_only_pretrainings_of_waiting_cells_run_and_each_seed_has_its_own_order(sweep, pretrained):
     values = pretrained({"seeds": [1, 2]}, arms=["add", "untied"])
     for only in (["arm=untied", "pretraining_seed=2"], ["arm=untied"]):
         sweep(values, only=only)
@@ -137,7 +135,7 @@ def test_only_what_waiting_cells_start_from_is_pretrained_and_seeds_see_other_or
     assert len(orders) == 2
 
 
-def test_grafted_arms_become_adapted_and_the_checkpoints_own_stays_pretrained(
+def test_pretraining_makes_a_grafted_arm_adapted_and_keeps_an_additive_arm_pretrained(
     sweep, pretrained, make_bert
 ):
     bert = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
@@ -168,12 +166,12 @@ def searched(new_sweep, pretrained, tmp_path_factory):
 
 
 def pretrainings_of(summary, arm: str, *, is_search: bool = False) -> list:
-    """The records of the pretrainings of an arm, or of the runs of its search."""
+    """Return the records of an arm's pretrainings, or of the runs of its rate search."""
     of_arm = [record for record in pretrainings(summary) if record.pretraining.arm == arm]
     return [record for record in of_arm if record.pretraining.is_search == is_search]
 
 
-def test_a_rate_of_its_own_is_not_searched_for(searched):
+def test_an_arm_with_a_rate_of_its_own_has_no_rate_search(searched):
     rates = [record.pretraining.learning_rate for record in pretrainings_of(searched, "none")]
     assert rates == [2e-9, 2e-9]
     assert pretrainings_of(searched, "none", is_search=True) == []
@@ -194,7 +192,7 @@ def test_each_arm_is_pretrained_at_the_rate_of_its_lowest_mean_loss(searched):
         assert record.pretraining.rate == min(losses, key=losses.get)
 
 
-def test_runs_that_diverge_are_results_with_what_they_cost(searched):
+def test_a_diverged_run_has_a_record_with_its_cost(searched):
     runs = pretrainings_of(searched, "add", is_search=True)
     diverged = [run for run in runs if run.pretraining.learning_rate == 100]
     assert len(diverged) == 2
@@ -216,7 +214,7 @@ def test_a_search_is_not_made_again_for_another_seed(sweep, pretrained, searched
     assert sweep.ended == ["add pretraining", "add cola"]
 
 
-def test_a_record_that_is_gone_is_made_again_and_weights_that_nobody_needs_are_not(
+def test_a_lost_record_is_made_again_and_unneeded_weights_are_not(
     sweep, pretrained, reasons_of, moody
 ):
     predicting = {"predict": ["validation", "test"]}
@@ -242,7 +240,7 @@ def test_a_record_that_is_gone_is_made_again_and_weights_that_nobody_needs_are_n
     assert after == before
 
 
-def test_positions_that_pretraining_has_killed_fail_its_cells(sweep, pretrained):
+def test_cells_fail_if_pretraining_left_a_dead_position(sweep, pretrained):
     settings = {
         "learning_rates": [1.0],
         "weight_decay": 1.0,
@@ -273,7 +271,7 @@ def test_a_measure_that_cannot_be_taken_fails_its_pretraining_by_name(
     assert [*summary.failed.values()] == ["RuntimeError in pretraining: no room"]
 
 
-def test_a_state_of_another_precision_fails_its_arm_and_a_damaged_one_all(
+def test_a_saved_state_of_another_precision_fails_one_arm_and_a_damaged_one_the_run(
     sweep, pretrained, moody, monkeypatch
 ):
     monkeypatch.setattr(training, "SAVE_SECONDS", 0)
@@ -301,7 +299,7 @@ TWO_MORE = {"checkpoints": [6, 3], "finetune_checkpoints": True}
 
 @pytest.fixture
 def with_checkpoints(sweep, pretrained):
-    """Run for one checkpoint, and then for two more."""
+    """Run an experiment with one checkpoint, and then with two more checkpoints."""
     sweep(pretrained())
     return sweep(pretrained(TWO_MORE))
 
@@ -343,7 +341,7 @@ def test_lost_checkpoints_are_made_again_with_the_same_weights(sweep, pretrained
     checkpoints = Store(with_checkpoints.folder).checkpoints
     job_id = record.pretraining.id
     shutil.rmtree(checkpoints.at_step(job_id, 10))
-    # As if a run that made the first one anew elsewhere had been cut off.
+    # As if a run was interrupted after it had made the checkpoint of step 3 anew elsewhere.
     (checkpoints.at_step(job_id, 3) / "weights.digest").write_text("0" * 64)
     values = pretrained(TWO_MORE | {"validations": 4}, seeds=[1, 2])
     assert sweep(values, only=["steps=3"]).finished == 1

@@ -1,6 +1,4 @@
-"""Native arms: models of many families as transformers has them, through our batches, loop and
-records.
-"""
+"""Native arms are models of transformers that our batches, loop and records train unchanged."""
 
 from contextlib import nullcontext
 from functools import partial
@@ -34,8 +32,8 @@ from glue_bench.training.tokens import collate, encode_split, evaluation_batches
 pytestmark = pytest.mark.usefixtures("small_demo")
 
 LABELS = ("entailment", "not_entailment")
-SHARED = {"bart"}  # families whose table of tokens has more than one place in the model
-# Families that attend in a way of their own.
+SHARED = {"bart"}  # families that use their token embeddings in more than one module
+# Families whose attention transformers computes without SDPA.
 EAGER = {"deberta", "deberta-v2", "mpnet", "roformer", "xlnet"}
 SIZES: dict[str, Any] = {
     "vocab_size": 260,
@@ -134,7 +132,7 @@ def native(folder, **options):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_transformers(
+def test_a_cell_learns_as_with_all_token_rows_and_transformers_can_load_its_model(
     family, words, inputs_of, monkeypatch, tmp_path
 ):
     inputs = inputs_of(native(save_family(tmp_path / "model", family, words)))
@@ -165,9 +163,10 @@ def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_trans
 
 
 def without_dropout(model):
-    """Put a model into training, at a rate of dropout that drops nothing.
+    """Put a model into training mode, with dropout modules at a rate that drops nothing.
 
-    Dropout that is called as a function keeps its rate; it draws the same numbers for both models.
+    Dropout that a model calls as a function keeps its rate. One seed gives both models that are
+    compared the same numbers.
     """
     for part in model.modules():
         if isinstance(part, nn.Dropout):
@@ -176,7 +175,7 @@ def without_dropout(model):
 
 
 BLOCKS = {"xlnet": "n_layer", "distilbert": "n_layers", "bart": "encoder_layers"}
-"""How families call the number of their blocks, if not num_hidden_layers."""
+"""The setting for the number of blocks, in families that do not call it num_hidden_layers."""
 
 
 def uneven_pairs(inputs: Inputs) -> pd.DataFrame:
@@ -203,7 +202,9 @@ def logits_and_gradients(model, forward) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words, inputs_of):
+def test_logits_and_gradients_without_dropout_equal_those_of_transformers(
+    family, tmp_path, words, inputs_of
+):
     blocks = BLOCKS.get(family, "num_hidden_layers")
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{blocks: 2})))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
@@ -212,7 +213,7 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
     assert batch.mask is not None
     classifier = without_dropout(inputs.first_arm.start.classifier(LABELS, seed=1))
     for weight in classifier.parameters():
-        weight.data *= 6 if weight.ndim > 1 else 1  # loud enough that attention is not even
+        weight.data *= 6 if weight.ndim > 1 else 1  # large enough that attention is not uniform
     reference = transformers_model(tmp_path)
     assert reference.config._attn_implementation == ("eager" if family in EAGER else "sdpa")
     reference.config.pad_token_id = 0
@@ -235,9 +236,7 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
 
 @pytest.mark.parametrize("change", ["is_decoder", "is_causal"])
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra", "distilbert", "albert"])
-def test_a_model_that_attends_to_earlier_places_alone_is_trained_so(
-    family, change, tmp_path, words, inputs_of
-):
+def test_a_causal_model_stays_causal(family, change, tmp_path, words, inputs_of):
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{change: True})))
     classifier = without_dropout(inputs.first_arm.start.classifier(LABELS, seed=1))
     reference = transformers_model(tmp_path)
@@ -282,9 +281,9 @@ def test_a_weight_of_the_encoder_that_transformers_would_leave_out_is_refused(
 
 
 def id_of(folder, inputs_of, words, *, segments=True, side="right"):
-    """Return the id of a cell of a BERT.
+    """Return the id of a cell whose arm is a BERT.
 
-    Its tokenizer gives segments by default or does not, and pads on a side.
+    `segments` says whether its tokenizer gives segments by default, `side` where it pads.
     """
     save_family(folder, "bert", words)
     save_tokenizer(folder, words, segments=segments, side=side)
@@ -292,12 +291,12 @@ def id_of(folder, inputs_of, words, *, segments=True, side="right"):
     return cell.id
 
 
-def test_the_side_that_a_tokenizer_names_is_no_part_of_the_id(tmp_path, words, inputs_of):
+def test_the_tokenizers_padding_side_does_not_change_the_id(tmp_path, words, inputs_of):
     right = id_of(tmp_path / "right", inputs_of, words)
     assert id_of(tmp_path / "left", inputs_of, words, side="left") == right
 
 
-def test_what_a_tokenizer_gives_by_default_is_no_part_of_the_id(tmp_path, words, inputs_of):
+def test_whether_the_tokenizer_gives_segments_does_not_change_the_id(tmp_path, words, inputs_of):
     with_segments = id_of(tmp_path / "with", inputs_of, words)
     assert id_of(tmp_path / "without", inputs_of, words, segments=False) == with_segments
 
@@ -317,7 +316,7 @@ CODE = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine
     ],
     ids=str,
 )
-def test_what_cannot_be_read_is_one_line_and_no_code_of_it_runs(
+def test_an_unreadable_model_is_one_line_and_none_of_its_code_runs(
     tmp_path, words, inputs_of, changes, message
 ):
     folder = save_family(tmp_path / "bert", "bert", words)
