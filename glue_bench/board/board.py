@@ -124,7 +124,7 @@ def make_board(
 
     Args:
         results: The results of an experiment.
-        protocol: The protocol; that of the experiment if it is None.
+        protocol: The protocol; if it is None, the protocol of the experiment.
         steps: The steps of pretraining after which cells start; the last if it is None.
     """
     protocol = protocol or results.plan.experiment.protocol

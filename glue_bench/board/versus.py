@@ -56,7 +56,7 @@ def compare_paths(
         paths: Files and folders as `read_frames` takes them, or folders of experiments.
         reference: The system that others are compared with; without it the best by its mean.
         metric: The only metric that is compared; of pairs one of PAIR_METRICS.
-        lower: Metrics of which the lowest value is best.
+        lower: Metrics whose lowest value is the best.
         cluster: The column of examples that belong together.
         is_common: Compare on the examples that all systems have.
         gold: The folder of BabyLM's evaluation data with the right answers.
@@ -116,7 +116,7 @@ def _assess_systems(
     """Return one group of all systems; the reference is the best one if it is None."""
     (group,) = assess(columns, [Group(arms=systems, reference=reference or "")])
     chosen = reference or _best_system(group)
-    # The blocks that count are those of the reference.
+    # Only the blocks of the reference count.
     if any(estimate.blocked for estimate in group.estimates):
         (group,) = assess(columns, [Group(arms=systems, reference=chosen)])
     return replace(group, reference=chosen)

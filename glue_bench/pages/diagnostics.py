@@ -40,7 +40,7 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     """Make the page of the diagnostic set; every run counts that has predicted AX.
 
     Args:
-        board: The leaderboard, of which the runs of MNLI at the reported rate count.
+        board: The leaderboard. Its runs of MNLI at the reported rate are used.
         diagnostic: The labelled pairs and their phenomena.
 
     Returns:

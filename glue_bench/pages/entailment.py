@@ -40,7 +40,7 @@ def entailment_page(board: Board, data: str) -> Page:
     """Make the page of AX-b and AX-g; every run of RTE-SG counts that has predicted them.
 
     Args:
-        board: The leaderboard, of which the runs at the reported rate count.
+        board: The leaderboard. Its runs at the reported rate are used.
         data: Where the labels are: the hub, or the folder of SuperGLUE.
 
     Returns:

@@ -25,7 +25,7 @@ GRID_COLOUR = STYLE["grid.color"]
 PAPER = "#ffffff"
 LEGEND_SIZE = STYLE["legend.fontsize"]
 CYCLE = ("#4c4ed6", "#bb730f", "#94105f", "#299bdf", "#5b2d05", "#dd1d4b")
-"""Colours of series after INK, which is that of the reference. The first few differ the most."""
+"""Colours of series after INK, the colour of the reference. The first few differ the most."""
 ON_DARK = {
     INK: "#f2f2f2",
     MUTED_COLOUR: "#a8a8a8",

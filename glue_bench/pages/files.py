@@ -33,7 +33,7 @@ WRITTEN_TABLES = (
 )
 """Every file that `write_tables` may write."""
 ENOUGH_SEEDS = 3
-"""With so many seeds an arm shows how far its own runs spread."""
+"""The number of seeds from which on an arm shows how far its own runs spread."""
 
 
 def write_tables(comparison: Comparison) -> list[Path]:

@@ -221,7 +221,7 @@ def with_legend(
         notes: Keys of more lines to show.
 
     Returns:
-        The same tables, of which the last one has the legend.
+        The same tables. The last one has the legend.
     """
     if not tables:
         return []
