@@ -143,4 +143,4 @@ MEASURES: dict[str, dict[str, Measure]] = {
     },
     "order": {"order": word_order.measure_order},
 }
-"""By the name that `--only` takes: each measure, by the beginning of its rows' names."""
+"""The measures by the names that `--only` takes, and then by the beginning of their rows' names."""

@@ -14,8 +14,8 @@ import scipy  # its stats take half a second to load; they are loaded when they 
 
 COVERAGE = 0.95
 TAILS = (1 - COVERAGE) / 2, (1 + COVERAGE) / 2
-SEED = 0  # of everything that the measures draw
-EXACT = 1e-5  # of the largest value: what rounding in float32 may make of a sum
+SEED = 0  # decides all random numbers of the measures
+EXACT = 1e-5  # the largest error by rounding in float32, as a share of the largest value
 Interval = tuple[float, float]
 NONE: Interval = (nan, nan)
 
@@ -23,15 +23,15 @@ NONE: Interval = (nan, nan)
 class LeftOut(Exception):
     """A measure does not apply to an encoder.
 
-    The message is the reason, and how to get the measure.
+    The message says why, and how to get the measure.
     """
 
 
 class Row(NamedTuple):
-    """A value, its 95% interval over `n` sequences, and the band of 95% of what chance gives.
+    """A value, its 95% interval over `n` sequences, and the band of 95% of the values by chance.
 
-    `layer` 0 is what enters the first block, n what block n leaves or computes. Values are means
-    over heads.
+    `layer` 0 is the input of the first block; layer n is the output of block n, or a value inside
+    it. Values are means over heads.
     """
 
     measure: str
@@ -90,22 +90,22 @@ class Sums:
 
     @property
     def value(self) -> float:
-        """The mean over all that was counted; NaN if nothing was."""
+        """The mean over all that was counted; NaN if nothing was counted."""
         total = self.counts.sum()
         return float(self.sums.sum() / total) if total else nan
 
     @property
     def n(self) -> int:
-        """The number of sequences that count anything."""
+        """The number of sequences with a count above 0."""
         return int((self.counts > 0).sum())
 
     @property
     def standard_error(self) -> float:
         """The standard error of a ratio of sums (Cochran 1977, equation 6.13).
 
-        It is NaN of fewer than two sequences.
-        sqrt(n / (n - 1) * sum_k (s_k - R c_k)^2) / sum_k c_k, with R = value, over the sequences
-        that count anything, as if they were drawn at random.
+        With R = value, it is sqrt(n / (n - 1) * sum_k (s_k - R c_k)^2) / sum_k c_k over the
+        sequences with a count above 0, as if they were drawn at random. It is NaN if there are
+        fewer than two sequences.
         """
         if self.n < 2:
             return nan
@@ -115,7 +115,7 @@ class Sums:
 
     @property
     def interval(self) -> Interval:
-        """The 95% interval over sequences, by Student's t; NaN of fewer than two sequences."""
+        """The 95% interval over sequences, by Student's t; NaN for fewer than two sequences."""
         half = float(scipy.stats.t.ppf(TAILS[1], self.n - 1)) * self.standard_error
         return self.value - half, self.value + half
 
@@ -123,11 +123,12 @@ class Sums:
     def share_interval(self) -> Interval:
         """The 95% interval of a share from 0 to 1.
 
-        Near 0 and 1 sequences hardly differ, so that `interval` would be too narrow. This one is at
-        least as wide as the exact binomial interval of all trials (Clopper & Pearson 1934). At 0
-        and 1 it is at least as wide as that of one trial per sequence, because the trials of a
-        sequence may be alike. If all sequences have the same share between 0 and 1, `interval`
-        stands alone: all ties of the swap test are exact.
+        Near 0 and 1 sequences hardly differ, so that `interval` would be too narrow. The interval
+        of a share is at least as wide as the exact binomial interval of all trials (Clopper &
+        Pearson 1934). At 0 and 1 it is at least as wide as the binomial interval of one trial per
+        sequence, because the trials of a sequence may be alike. If all sequences have the same
+        share between 0 and 1, the result is `interval`: an encoder without positions has a share of
+        exactly 50% in every sequence.
         """
         low, high = self.interval
         if isnan(low) or (0 < self.value < 1 and not self.standard_error):
@@ -172,7 +173,7 @@ def mean_row(measure: str, values: np.ndarray, chance: Interval = NONE, **place:
 
 
 def seeded(*parts: int) -> np.random.Generator:
-    """Return a generator for draws of chance; `parts` set it apart from other generators."""
+    """Return a generator for draws of chance. Generators with other `parts` draw other numbers."""
     return np.random.default_rng([SEED, *parts])
 
 

@@ -36,11 +36,11 @@ def float64(tensor: Tensor) -> np.ndarray:
 class InputSum:
     """The input as a sum.
 
-    For token i at position j, words[i] + positions[j] + mean enters LayerNorm.
-    The token is of the first segment. The rows of both tables are centred: w_i - w_mean over the
-    vocabulary, p_j - p_mean over the positions; `mean` has both means and the segment. For `concat`
-    they are the images w M_w and p M_p, for `concat-split` the tables with zeros in the dimensions
-    of the other. `positions` are zeros if no position enters.
+    For token i at position j, words[i] + positions[j] + mean enters LayerNorm. The token is of the
+    first segment. The rows of both tables are centred: w_i - w_mean over the vocabulary, p_j -
+    p_mean over the positions; `mean` has both means and the segment. For `concat` they are the
+    images w M_w and p M_p, for `concat-split` each table has zeros in the dimensions of the other
+    table. `positions` are zeros if no position enters.
     """
 
     words: Float[Tensor, "v e"]
@@ -71,7 +71,7 @@ class InputSum:
 def moving(table: Float[np.ndarray, "n e"]) -> Bool[np.ndarray, " e"]:
     """Return in which dimensions centred rows differ by more than rounding.
 
-    A table of zeros moves in all of them.
+    For a table of zeros these are all dimensions.
     """
     largest = np.abs(table).max(0)
     return np.asarray(largest >= EXACT * largest.max())
@@ -81,9 +81,9 @@ def moving(table: Float[np.ndarray, "n e"]) -> Bool[np.ndarray, " e"]:
 def input_sum(model: EncoderModel, positions: int) -> InputSum:
     """Take the input apart, over the first `positions`, in float32 on the encoder's device.
 
-    With f(i, j) what the variant makes of token i at position j: p_j = f(0, j), and w_i = f(i, j) -
-    f(0, j), which is the same at every j if the input is a sum. Otherwise it raises LeftOut. Only
-    the variant's `forward` is called.
+    Let f(i, j) be the input that the variant computes for token i at position j. Then p_j = f(0, j)
+    and w_i = f(i, j) - f(0, j). If the input is a sum, w_i is the same at every j; if it is not,
+    LeftOut is raised. Only the variant's `forward` is called.
     """
 
     def read_input(ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l e"]:
@@ -110,10 +110,11 @@ def input_sum(model: EncoderModel, positions: int) -> InputSum:
 class BlockTerms(NamedTuple):
     """The scores of a batch in one block.
 
-    Softmax is taken of the `logits`, which are the sum of the `terms`, some or all of FOUR.
-    word_word is the scaled product of queries and keys; the others are what a variant adds: of
-    queries and positions, of positions and keys, and of positions alone. `entangled`: positions
-    rotate queries and keys, or are added to them, so that word_word is not of words alone.
+    Attention is the softmax of the `logits`, which are the sum of the `terms`. The names of the
+    terms are some or all of FOUR. word_word is the scaled product of queries and keys. A variant
+    adds the other terms: of queries and positions, of positions and keys, of positions alone. If
+    `entangled`, positions rotate queries and keys, or are added to them, so that word_word does not
+    depend on words alone.
     """
 
     logits: Float[Tensor, "b h l l"]
@@ -136,7 +137,7 @@ def watching(model: EncoderModel, look: Callable[[int, BlockTerms], None]) -> It
         turns = is_rotated and bool(rotated_queries.any())
         entangled = turns or changes.infused is not None
         if changes.scores and changes.scores(0 * queries, 0 * keys).any():
-            entangled = True  # no product of queries and keys, that would be 0
+            entangled = True  # a product of queries and keys would be 0
         terms: Terms = {"word_word": rotated_queries @ rotated_keys.mT * attention.scale}
         bias = changes.bias
         if changes.scores:

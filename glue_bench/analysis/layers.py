@@ -1,17 +1,18 @@
-"""The parts of hidden states by layer: what is position, and what is context.
+"""The parts of hidden states by layer: the part of the position, and the part of the context.
 
-After Song & Zhong 2023 (arXiv 2310.04861). Shapes: s sequences, l places, d width. Of the hidden
-states h[c, t] of sequence c at place t:
+After Song & Zhong 2023 (arXiv 2310.04861). Shapes: s sequences, l places, d width. With h[c, t] the
+hidden state of sequence c at place t:
 
     h = mean + pos_t + ctx_c + residual
     pos_t = mean over sequences of h[:, t] - mean            ctx_c = mean over places of h[c] - mean
 
 The parts are orthogonal in the sum of squares, so that their shares sum to 1. [CLS] and the last
 [SEP], which always stand at the same places, are left out. Averages of finitely many sequences are
-never 0: chance of the position's share is that of tokens shuffled within their sequence, of the
-context's that of tokens shuffled between sequences. `rank` is how many directions hold 95% of the
-variance of pos_t, `cosine` the mean |cos| of pos_t and ctx_c over all pairs, whose chance is that
-of positions rotated at random.
+never 0. So the chance of the position's share is its value after tokens are shuffled within their
+sequence. The chance of the context's share is its value after tokens are shuffled between
+sequences. `rank` is the number of directions that hold 95% of the variance of pos_t. `cosine` is
+the mean |cos| of pos_t and ctx_c over all pairs, and its chance is its value after positions are
+rotated at random.
 """
 
 import numpy as np
@@ -91,7 +92,7 @@ def shuffled(centred: States, axis: int, generator: np.random.Generator) -> Stat
 def share(centred: States, axis: int) -> float:
     """Return the share of the means over an axis in the sum of squares.
 
-    Over sequences it is the share of positions, over places that of contexts.
+    Over sequences it is the share of positions, over places it is the share of contexts.
     """
     squares = np.square(centred.mean(axis)).sum() * centred.shape[axis]
     return float(squares / np.square(centred).sum())

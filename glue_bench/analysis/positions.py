@@ -1,31 +1,32 @@
-"""Positions: what their rows have learnt, their scores of one another, and where attention goes.
+"""Measures of positions: their rows, the scores between them, and where attention goes.
 
-Shapes: n positions, e width of the table, h heads, k head size, l length. Of rows (Wang & Chen
-2020; Dufter et al. 2022):
+Shapes: n positions, e width of the table, h heads, k head size, l length. The measures of rows are
+(Wang & Chen 2020; Dufter et al. 2022):
 
     absolute   ridge regression of j on p_j, 5-fold: mean |j^ - j|
     order      logistic regression of [i < j] on [p_i; p_j]: accuracy on pairs of other positions
 
 The positions of the pairs to train on and to test on are disjoint; a split over pairs alone would
-leak. Chance is a table of independent normal numbers; beside it stand the same rows with shuffled
-positions, and a sinusoid.
+leak. Chance is a table of independent normal numbers. For comparison, the same rows with shuffled
+positions and a sinusoid are measured, too.
 
-G_h = Q_h K_h', of the queries and keys of positions in the first block; a[i, j] is the mean over
-sequences of the attention of token i to token j, without [CLS] and the last [SEP], rows scaled to
-1.
+The measures of scores and attention are below. G_h = Q_h K_h', where Q_h and K_h are the queries
+and keys of positions in the first block. a[i, j] is the mean over sequences of the attention of
+token i to token j. [CLS] and the last [SEP] are left out, and rows are scaled to sum to 1.
 
     toeplitz  = 1 - |G - T(G)|^2 / |G - mean(G)|^2        T(G) the means of the diagonals
     locality  = Spearman's correlation of G[i, j] and -|i - j|, over |i - j| <= 50
     symmetric = |(G + G') / 2|^2 / |G|^2                  1/2 of independent entries
     within_m  = mean over i of the sum of a[i, j] over |i - j| <= m, the token itself included
-    left_minus_right = mean over i of the sum over j < i less the sum over j > i, both as wide
+    left_minus_right = mean over i of the sum over j < i less the sum over equally many j > i
 
-`toeplitz` is 1 if only j - i counts. The first three are those of Wang et al. 2021 ("On position
-embeddings in BERT"), the others of Chen et al. 2023 (arXiv 2310.12864). Chance is positions in
-random order; of the symmetric share, keys rotated at random.
+`toeplitz` is 1 if only j - i counts. The first three measures are from Wang et al. 2021 ("On
+position embeddings in BERT"), the others from Chen et al. 2023 (arXiv 2310.12864). Their chance is
+the value with positions in random order. The chance of the symmetric share is the value with keys
+rotated at random.
 
-Where a variant resets the scores of [CLS] (TUPE-A, TUPE-R), no row is read as place 0: the rows are
-those from place 1.
+Where a variant resets the scores of [CLS] (TUPE-A, TUPE-R), the row of place 0 is not used, and the
+rows begin at place 1.
 """
 
 import warnings
@@ -62,8 +63,8 @@ from glue_bench.model.variants.untied import ConcatHeads, FourTerm, Untied, Unti
 RANDOM_TABLES = 10
 FOLDS = 5
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
-ORDER_PAIRS = 10_000  # pairs of rows; a fifth of them, of other positions, is to test on
-MIN_POSITIONS = 20  # that a probe needs
+ORDER_PAIRS = 10_000  # pairs of rows; a fifth of them is tested, with positions of its own
+MIN_POSITIONS = 20  # fewer are too few for a probe
 SCORE_ORDERS = 20  # random orders of positions
 ATTENTION_ORDERS = 200
 REACH = 50
@@ -87,7 +88,7 @@ def measure_position_rows(subject: Subject) -> Measured:
     table = table[:, moving(table)]
     generator = seeded(*table.shape)
     baselines = {"shuffled": generator.permutation(table)}
-    if table.shape[1] > 1:  # a sinusoid has a sine and a cosine
+    if table.shape[1] > 1:  # because a sinusoid has a sine and a cosine
         baselines["sinusoid"] = sinusoids(len(table), table.shape[1] // 2 * 2)
     random_tables = [generator.standard_normal(table.shape) for _ in range(RANDOM_TABLES)]
     rows = []
@@ -158,7 +159,7 @@ def order_accuracy(table: Table) -> float:
 
 
 def measure_position_scores(subject: Subject) -> Measured:
-    """Measure positions' scores of one another, as means over heads."""
+    """Measure the scores between positions, as means over heads."""
     projected = positions_of(subject).queries_and_keys
     if projected is None:
         raise LeftOut("its scores have no product of two positions")
@@ -196,12 +197,12 @@ def _mean_measures(
 
 
 class PositionTables(NamedTuple):
-    """Positions of an encoder; None if it has no such table.
+    """The tables of an encoder's positions; a table is None if the encoder does not have it.
 
     `rows` (n, e) is the table that is added at the input, the rows of untied variants after their
-    LayerNorm, or DIET's P_Q and P_K side by side. `queries_and_keys` (n, 2 h k) are those of the
-    first block, but for a constant factor. For an additive encoder they are those of gamma * C(p -
-    p_mean), because sigma_i is not the position's own.
+    LayerNorm, or DIET's P_Q and P_K side by side. `queries_and_keys` (n, 2 h k) are the first
+    block's queries and keys of positions, up to a constant factor. An additive encoder makes them
+    from gamma * C(p - p_mean), because sigma_i depends on the word, too.
     """
 
     rows: Tensor | None = None
@@ -235,7 +236,7 @@ def positions_of(subject: Subject) -> PositionTables:
         if isinstance(variant, FourTerm) and "position-position" not in variant.terms:
             return PositionTables(rows)
         projections = (variant.position_query, variant.position_key)
-        # If each block has its own projections, these are the ones of the first block.
+        # If each block has its own projections, the first columns belong to the first block.
         parts = [linear(rows)[:, :width] for linear in projections if linear is not None]
         return PositionTables(rows, torch.cat(parts, dim=1))
     if isinstance(variant, DietAbs):
@@ -248,7 +249,7 @@ def positions_of(subject: Subject) -> PositionTables:
 
 
 def scaled(norm: nn.LayerNorm, rows: Float[Tensor, "n e"]) -> Float[Tensor, "n e"]:
-    """Return gamma * C(row), which LayerNorm makes of each row but for its deviation and bias."""
+    """Return gamma * C(row): the LayerNorm of each row, without the division and the bias."""
     return norm.weight * (rows - rows.mean(-1, keepdim=True))
 
 
@@ -304,9 +305,9 @@ def measure_attention(subject: Subject) -> Measured:
 
 
 def attended(attention: Matrix) -> dict[str, float]:
-    """Return within_1 and its like, and left_minus_right.
+    """Return within_1, the other measures within_m, and left_minus_right.
 
-    The last one counts as many tokens on each side of a token as both sides have.
+    left_minus_right counts equally many tokens on both sides of a token.
     """
     length = attention.shape[-1]
     distances = _distances(length)

@@ -1,19 +1,22 @@
 """Can words and positions be predicted from their sum, and from hidden states?
 
-Shapes: v words, n positions, e width of the tables, t examples, s sequences, l places, d width. Of
-x = w_i + p_j, and x after LayerNorm, for random i and j:
+Shapes: v words, n positions, e width of the tables, t examples, s sequences, l places, d width.
+From x = w_i + p_j, and from x after LayerNorm, for random i and j:
 
     position   ridge regression (e -> n, one-hot), on 80% of the word types; tested on the other 20%
     word       nearest row, argmin_v |x - p_mean - w_v|; if p_j is known, argmin_v |x - p_j - w_v|
     collision  the smallest |w_i + p_j - w_i' - p_j'| of two sums with i != i', against the median
                over words of the distance to the nearest other word
 
-Of the sum, chance is random positions, of which each has the norm of the one whose place it takes.
-Of hidden states of real text, layer by layer, without [CLS] and the last [SEP], which always stand
-at the same places, the word is predicted by ridge regression (d -> the word's row, e), then the row
-with the largest cosine. There, and after LayerNorm, chance is 1 / n and 1 / v, and of the mean
-absolute error of a position (n^2 - 1) / 3n, that of two independent positions: the best constant
-guess errs by n / 4, but these probes name the most likely position.
+For the sum, chance is the value with random positions, each with the norm of the position that it
+replaces.
+
+Positions and words are also predicted from hidden states of real text, layer by layer. [CLS] and
+the last [SEP] are left out, because they always stand at the same places. Ridge regression predicts
+the word's row (d -> e), and the word is the row with the largest cosine to it. For hidden states,
+and after LayerNorm, chance is 1 / n for positions and 1 / v for words. For the mean absolute error
+of a position it is (n^2 - 1) / 3n, the error between two independent positions. (The best constant
+guess errs by n / 4, but these probes name the most likely position.)
 """
 
 from collections.abc import Callable
@@ -39,13 +42,13 @@ from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.subspaces import unit
 
 WORD_PAIRS = 10_000  # pairs of the sum whose word is predicted
-FEWER_WORD_PAIRS = 2_000  # of a draw, after the norm, and with the position known
+FEWER_WORD_PAIRS = 2_000  # pairs of a draw by chance, after the norm, and with the position known
 TEST_PAIRS = 5_000  # pairs whose position is predicted
 TEST_TOKENS = 1_000  # tokens of text whose word is predicted
-PAIRS_PER_POSITION = 20  # to train on
-TRAIN_SHARE = 0.8  # of the word types
-SUMS = 20_000  # among which a collision is looked for
-DRAWS = 5  # of random positions
+PAIRS_PER_POSITION = 20  # training pairs of each position
+TRAIN_SHARE = 0.8  # the share of word types to train on
+SUMS = 20_000  # a collision is looked for among so many sums
+DRAWS = 5  # draws of random positions
 ROWS_AT_ONCE = 250
 Rows = Float[Tensor, "t e"]
 States = Float[np.ndarray, "t d"]
@@ -58,8 +61,8 @@ PLAIN = torch.nn.Identity()  # the sum as it is
 def measure_decoding(subject: Subject) -> Measured:
     """Predict word and position from the sum, and measure its collisions.
 
-    They are predicted from the sum, after LayerNorm, with random positions, and from words alone.
-    The collisions of the sum are measured, too.
+    Words and positions are predicted from the sum itself, from the sum after LayerNorm, from the
+    sum with random positions, and from words alone.
     """
     table = subject.sum
     norm = subject.model.norm
@@ -101,7 +104,7 @@ def _accuracies(table: InputSum, norm: Norm, pairs: int, draw: int = 0) -> dict[
 
 
 def _band_of_guesses(positions: int, words: int) -> dict[str, Interval]:
-    """Return the scores of guesses among so many positions and words."""
+    """Return the scores of random guesses among these numbers of positions and words."""
     error = (positions * positions - 1) / (3 * positions)
     return {
         "word_accuracy": (1 / words, 1 / words),
@@ -111,7 +114,7 @@ def _band_of_guesses(positions: int, words: int) -> dict[str, Interval]:
 
 
 def predict_positions(table: InputSum, norm: Norm) -> dict[str, float]:
-    """Return accuracy and mean absolute error of predicted positions, for other word types."""
+    """Return accuracy and mean absolute error of positions predicted for unseen word types."""
     generator = seeded()
     n = len(table.positions)
     vocabulary = len(table.words)
@@ -151,10 +154,10 @@ def word_accuracy(
 
     Args:
         table: The input as a sum.
-        norm: What the sum passes through.
+        norm: The function that is applied to the sum, such as LayerNorm.
         pairs: The number of random pairs of a word and a position.
-        draw: The number of the draw of these pairs.
-        position_is_known: Subtract the pair's own position and not the mean one.
+        draw: Draws with other numbers have other pairs.
+        position_is_known: Whether the pair's own position is subtracted, and not the mean position.
     """
     generator = seeded(pairs, draw)
     words = generator.integers(len(table.words), size=pairs)
@@ -172,7 +175,7 @@ def word_accuracy(
 def nearest(
     rows: Rows, candidates: Rows, words: tuple[Sample, Sample] | None = None
 ) -> Int[Tensor, " t"]:
-    """Return the index of the nearest candidate to each row: of the largest x . c - |c|^2 / 2.
+    """Return for each row x the index of the nearest candidate c: max of x . c - |c|^2 / 2.
 
     Args:
         rows: The rows.
@@ -194,9 +197,9 @@ def nearest(
 
 
 def with_random_positions(table: InputSum, draw: int) -> InputSum:
-    """Return the table with positions of random directions and of the norms of its own.
+    """Return the table with positions of random directions, and with the norms of its positions.
 
-    They move in the dimensions in which its own positions move.
+    The random positions move in the dimensions in which the table's positions move.
     """
     directions = seeded(draw).standard_normal(table.positions.shape)
     directions *= moving(float64(table.positions))
@@ -229,7 +232,7 @@ def _sums(table: InputSum, words: Sample, positions: Sample) -> Rows:
 
 
 def measure_decoding_layers(subject: Subject) -> Measured:
-    """Predict position and word from what enters the first block (0) and what each block leaves.
+    """Predict position and word from the input of the first block (0) and each block's output.
 
     Word types to train on (80%) and to test on are disjoint.
     """
@@ -240,7 +243,7 @@ def measure_decoding_layers(subject: Subject) -> Measured:
     words = subject.model.variant.words.weight.detach().cpu().numpy()
     words = words - words.mean(0)
     types = seeded().permutation(np.unique(ids))
-    is_trained = np.isin(ids, types[: int(TRAIN_SHARE * len(types))])  # by token
+    is_trained = np.isin(ids, types[: int(TRAIN_SHARE * len(types))])  # for each token
     positions = np.tile(np.arange(places), sequences)
     bands = _band_of_guesses(places, len(words))
     rows = []
@@ -266,9 +269,9 @@ def _token_accuracy(
     """Return how often ridge regression of word rows on states is nearest to the right word.
 
     Args:
-        tokens: The state of each token.
-        ids: Its word.
-        is_trained: Whether it is one to train on.
+        tokens: The hidden state of each token.
+        ids: The word of each token.
+        is_trained: Whether the token is to train on.
         words: The centred table of words.
     """
     tests = np.flatnonzero(~is_trained)[:TEST_TOKENS]

@@ -38,20 +38,20 @@ from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import check_vocabulary, encode, load_tokenizer
 
 LENGTH = 128  # tokens of a sequence, at most
-MAX_DEEP_SEQUENCES = 64  # of measures that run every block or repeat
-MIN_SEQUENCES = 8  # that still give an interval
+MAX_DEEP_SEQUENCES = 64  # for measures that run every block, or that repeat
+MIN_SEQUENCES = 8  # fewer would give no useful interval
 SENTENCES_AT_ONCE = 500
 
 
 class Subject:
     """A checkpoint that is measured. Raises UserError if it cannot be read.
 
-    `positions` is the number of positions that it was trained on.
+    `positions` is the number of positions that the encoder was trained on.
 
     Args:
         name: A folder or an id of the hub.
         corpus: The text to read.
-        sequences: How many sequences of it are read.
+        sequences: How many sequences of the text are read.
         tokenizer: The name of a tokenizer to use instead of the checkpoint's own.
         device: Where the encoder runs.
     """
@@ -79,7 +79,7 @@ class Subject:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Its variant, origin and sizes, and the digest of its weights.
+        """The variant, origin and sizes of the encoder, and the digest of its weights.
 
         The digest leaves out the pooler, which no pretraining trains.
         """
@@ -101,12 +101,12 @@ class Subject:
 
     @cached_property
     def sum(self) -> InputSum:
-        """Its input as a sum of tables. Raises LeftOut if it is none."""
+        """The encoder's input as a sum of tables. Raises LeftOut if the input is no sum."""
         return input_sum(self.model, self.positions)
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The tokenizer. Raises LeftOut if there is none that fits."""
+        """The encoder's tokenizer. Raises LeftOut if no tokenizer fits the encoder."""
         try:
             tokenizer = load_tokenizer(self.tokenizer_name)
             check_vocabulary(tokenizer, self.tokenizer_name, self.model.config.vocab_size)
@@ -118,11 +118,10 @@ class Subject:
 
     @cached_property
     def ids(self) -> Int[np.ndarray, "s l"]:
-        """The text in its tokens: [CLS], running text cut where a sequence is full, [SEP].
+        """The text as tokens: [CLS], running text cut where a sequence is full, [SEP].
 
-        All is of one segment.
-        Raises LeftOut if its tokenizer has no [CLS] or [SEP], or the text has fewer than
-        MIN_SEQUENCES sequences.
+        All tokens are of one segment. Raises LeftOut if the tokenizer has no [CLS] or [SEP], or the
+        text has fewer than MIN_SEQUENCES sequences.
         """
         first = self.tokenizer.cls_token_id
         last = self.tokenizer.sep_token_id
@@ -155,8 +154,9 @@ class Subject:
     def deep(self) -> tuple[list[Float[np.ndarray, "s l d"]], list[Float[np.ndarray, "h l l"]]]:
         """The states of the first sequences by layer, and the mean attention over them by block.
 
-        States are what enters the first block, then what each block leaves, in float32 on the CPU.
-        Row i of attention is where token i looks. Raises LeftOut if there is no text.
+        The states are the input of the first block and then the output of each block, in float32 on
+        the CPU. Row i of the attention has the weights of token i. Raises LeftOut if there is no
+        text.
         """
         ids = self.tokens[:MAX_DEEP_SEQUENCES]
         attention = [torch.zeros(())] * len(self.model.blocks)
@@ -175,7 +175,7 @@ class Subject:
     def head_and_text(self, sequences: int) -> tuple[EncoderForMaskedLM, HeldOut]:
         """Return the encoder with its masked-LM head, and the first sequences with masks.
 
-        Raises LeftOut if it has no head or its tokenizer has no [MASK].
+        Raises LeftOut if the encoder has no head or its tokenizer has no [MASK].
         """
         if self.head is None:
             raise LeftOut(
@@ -192,8 +192,8 @@ class Subject:
 def trained_positions(name: str, rows: int) -> int:
     """Return how many positions a checkpoint was trained on.
 
-    For one of our pretrainings it is the length of its sequences, for any other the number of
-    position `rows`.
+    For a checkpoint of our own pretrainings it is the length of the sequences, for any other
+    checkpoint the number of position `rows`.
     """
     folder = locate(name)
     store = Store.of_checkpoint(folder)
@@ -209,9 +209,9 @@ def _check_plugins(plan: Plan, store: Store, name: str) -> None:
     """Raise UserError if a pretraining used a plugin that is not loaded as it was.
 
     Args:
-        plan: The plan of the experiment.
-        store: Its folder.
-        name: What the user calls it.
+        plan: The plan of the experiment that the pretraining belongs to.
+        store: The results folder of the experiment.
+        name: The name by which the user calls the checkpoint.
     """
     for job in plan.pretrainings:
         if job.plugin is None or plugin_digest(job.variant) == job.plugin:
@@ -233,7 +233,7 @@ def _check_plugins(plan: Plan, store: Store, name: str) -> None:
 
 
 def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """Find the checkpoints that names stand for.
+    """Find the checkpoints that the user's names stand for.
 
     Returns the checkpoints by short labels, and a line about each experiment that lacks some.
     """

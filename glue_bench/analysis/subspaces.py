@@ -13,11 +13,14 @@ standard deviation of dimension j.
                their variance
     rho      = Spearman's correlation of sd over positions and sd over words, d pairs
 
-R is 1 of a random rotation and 0 of disjoint subspaces; |cos| is sqrt(2 / (pi d)) of random
-directions. Chance is, of R, s_m and |cos|, the table of positions rotated at random: in the
-eigenvectors of both covariances the rotated Sigma_p is Q diag(mu) Q' with Q of Haar's measure, so
-that R and s_m follow from Q and the eigenvalues alone. Of a participation ratio and share_95 it is
-a table of independent normal numbers of the same shape, of rho the permutations of the dimensions.
+R is 1 for a random rotation and 0 for disjoint subspaces. |cos| is sqrt(2 / (pi d)) for random
+directions.
+
+The chance of R, s_m and |cos| is their value after the table of positions is rotated at random. In
+the eigenvectors of both covariances the rotated Sigma_p is Q diag(mu) Q', where Q is drawn from
+Haar's measure. So R and s_m follow from Q and the eigenvalues alone. The chance of a participation
+ratio and of share_95 is their value for a table of independent normal numbers of the same shape.
+The chance of rho is its value after the dimensions are permuted.
 """
 
 from dataclasses import dataclass
@@ -43,11 +46,11 @@ from glue_bench.analysis.hooks import float64, moving
 from glue_bench.analysis.subject import Subject
 
 ROTATIONS = 200
-DRAWS = 20  # of tables for the participation ratio, of subspaces for their angles
-SPREAD_DRAWS = 200  # of tables for share_95
-PERMUTATIONS = 10_000  # of dimensions for rho
-PAIRED_WORDS = 1_000  # of the vocabulary, evenly spread, for the cosines
-VARIANCE = 0.95  # of a table, in the leading directions whose angles are measured
+DRAWS = 20  # random tables for the participation ratio, and random subspaces for the angles
+SPREAD_DRAWS = 200  # random tables for share_95
+PERMUTATIONS = 10_000  # permutations of the dimensions for rho
+PAIRED_WORDS = 1_000  # words, evenly spread over the vocabulary, for the cosines
+VARIANCE = 0.95  # the leading directions hold this share of a table's variance
 Values = Float[np.ndarray, " d"]
 Squared = Float[np.ndarray, "d d"]
 Table = Float[np.ndarray, "n d"]
@@ -67,7 +70,7 @@ class Spectrum(NamedTuple):
 
 @dataclass(frozen=True)
 class Rotations:
-    """What R, s_m, |cos| and the median angle are of random rotations of the positions."""
+    """The values of R, s_m, |cos| and the median angle for random rotations of the positions."""
 
     overlaps: list[float]
     curves: list[Values]
@@ -79,8 +82,9 @@ def measure_subspaces(subject: Subject) -> Measured:
     """Measure R, |cos| and principal angles of the two tables, and the matrix of s_m.
 
     The angles, in degrees, are between the leading directions that hold 95% of the variance of each
-    table. Subspaces whose dimensions together exceed d meet, whatever the tables: as many angles
-    are 0. The chance of the median angle is that of random subspaces of these dimensions.
+    table. If the dimensions of the two subspaces sum to d + k, the subspaces share k directions,
+    whatever the tables are, and k angles are 0. The chance of the median angle is the median angle
+    of random subspaces with these dimensions.
     """
     subject.sum.check(shared=True)
     words = float64(subject.sum.words)
@@ -162,7 +166,7 @@ def overlap(words: Values, positions: Values, squared_cosines: Squared) -> float
 
 
 def curve(positions: Values, squared_cosines: Squared) -> Values:
-    """Return s_m of the variances of positions, and cos^2 of the directions of both tables."""
+    """Return s_m, for each m, from the variances of positions and cos^2 of the directions."""
     return np.cumsum(squared_cosines @ positions) / positions.sum()
 
 
@@ -197,8 +201,8 @@ def measure_tables(subject: Subject) -> Measured:
     for name, tensor in (("words", subject.sum.words), ("positions", subject.sum.positions)):
         table = float64(tensor)
         table = table[:, moving(table)]
-        # Of n centred rows of normal numbers, P'P has Wishart's distribution with n - 1 degrees of
-        # freedom. If n - 1 < d, it has the eigenvalues of d degrees in n - 1 dimensions.
+        # If P has n centred rows of normal numbers, P'P has Wishart's distribution with n - 1
+        # degrees of freedom. If n - 1 < d, it has the eigenvalues of d degrees in n - 1 dimensions.
         small, large = sorted((len(table) - 1, table.shape[1]))
         generator = seeded(*table.shape)
         draws = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator)
@@ -278,7 +282,7 @@ def leading(variances: Values) -> int:
 def share_of_variance(deviations: Values) -> float:
     """Return share_95 of a table with these standard deviations.
 
-    Of the last dimension only the part is counted that is needed.
+    Only the needed part of the last dimension is counted.
     """
     falling = np.sort(np.square(deviations))[::-1]
     cumulative = falling.cumsum()

@@ -1,7 +1,6 @@
 """The effect of each term of attention's scores: what changes without it.
 
-The terms of an additive encoder's first block are those of `terms.py`, and A is the sum of the
-terms A^T.
+`terms.py` defines the terms A^T of an additive encoder's first block. A is their sum.
 
     KL   = KL(softmax(A) || softmax(A - A^T))      the mean over rows and heads, in nats
     rise = mean over masked tokens of -log p(x_t | without the term) + log p(x_t | with it), in nats
@@ -24,7 +23,7 @@ from glue_bench.analysis.subject import MAX_DEEP_SEQUENCES, Subject
 from glue_bench.analysis.terms import NINE, check_sum, sum_of, terms_of_input
 from glue_bench.model.encoder import Attention, Block, EncoderModel
 
-MASKED_SEQUENCES = 32  # of which a loss is taken
+MASKED_SEQUENCES = 32  # sequences on which the loss is computed
 
 
 @torch.no_grad()
@@ -59,8 +58,8 @@ def divergences(
 
     Args:
         model: The encoder.
-        table: Its input as a sum.
-        ids: The tokens, of one segment.
+        table: The encoder's input as a sum.
+        ids: The tokens, all of one segment.
     """
     terms = terms_of_input(model, table, ids)
     logits = sum_of(terms)
@@ -75,7 +74,7 @@ def divergences(
 
 @contextmanager
 def _without(model: EncoderModel, table: InputSum, term: str) -> Iterator[None]:
-    """Take a term out of the first block's logits, for any text that is read in this context."""
+    """In this block, leave a term out of the first block's logits, whatever text is read."""
     ids_of_batch: list[Tensor] = []
 
     def keep_ids(_: nn.Module, inputs: tuple[Any, ...]) -> None:

@@ -11,20 +11,21 @@ its first block:
     c^_i = the rest: both means, the segment, beta
     A^{ab}_h[i, j] = (a_i W_Q,h)(b_j W_K,h)' / sqrt(score_terms * k)      a, b in {w^, p^, c^}
 
-Biases belong to c^. TUPE (Ke, He & Liu 2021), equation 6 and figure 2, has the four terms of w and
-p. A variant that adds positions to the scores has those four by construction, in every block;
-word_word is the scaled product of queries and keys of what enters the block, which in deeper blocks
-is what the words have become. Untied and DIET add position_position; four-term and disentangled
-also what words and positions make together.
+Biases belong to c^. Equation 6 and figure 2 of TUPE (Ke, He & Liu 2021) have the four terms of w
+and p. A variant that adds positions to the scores has these four terms by construction, in every
+block. There word_word is the scaled product of the queries and keys of the block's input. Untied
+and DIET add position_position; four-term and disentangled also add the products of words and
+positions.
 
-That terms add up to the encoder's own logits A is checked at every run. Each row is centred over
-its keys, because softmax does not see what a row has in common. The share of a term
+Every run checks that the sum of the terms is A, the encoder's own logits. Each row is centred over
+its keys, because softmax does not change if a number is added to a whole row. The share of a term
 is:
 
     S_T  = Cov(A^T, A) / Var(A)      over all pairs of tokens of a sequence; shares sum to 1
 
-Chance is the same positions rotated at random. Beside it stand positions permuted, positions drawn
-from a normal distribution with their covariance, and fresh weights.
+Chance is the share with the same positions rotated at random. For comparison, shares are also
+computed with permuted positions, with positions drawn from a normal distribution of the same
+covariance, and with fresh weights.
 """
 
 from collections.abc import Sequence
@@ -71,9 +72,9 @@ PARTS = ("word", "position", "rest")
 NINE = tuple(f"{query}_{key}" for query in PARTS for key in PARTS)
 BIAS = "bias"
 ENTANGLED = "its positions enter queries and keys, so that no term is of words or positions alone"
-"""Why the terms of a variant are left out."""
-DRAWS = 10  # rotations of the positions, for the band
-COVARIANCE_DRAWS = 3  # tables with their covariance, for a mean
+"""The reason why the terms of a variant are left out."""
+DRAWS = 10  # rotations of the positions, from which the band is computed
+COVARIANCE_DRAWS = 3  # tables with the covariance of the positions, whose shares are averaged
 Shares = Float[np.ndarray, "n h t"]
 
 
@@ -81,9 +82,9 @@ Shares = Float[np.ndarray, "n h t"]
 def measure_terms(subject: Subject) -> Measured:
     """Measure the shares of the first block's terms.
 
-    If positions enter the scores instead of the input, `measure_score_terms` does it. The band of
-    chance is that of rotated positions. Beside it stand the mean shares of each baseline. For the
-    positions of fresh weights, the table's own are as good as any others.
+    If positions enter the scores instead of the input, `measure_score_terms` measures the shares.
+    The band of chance comes from rotated positions. There are also rows with the mean shares of
+    each baseline.
     """
     model = subject.model
     table = subject.sum
@@ -142,7 +143,7 @@ def measure_score_terms(subject: Subject) -> Measured:
     def look(block: int, scores: BlockTerms) -> None:
         try:
             terms = terms_of(scores)
-        except LeftOut as reason:  # positions may enter some blocks only
+        except LeftOut as reason:  # positions may enter only some blocks
             reasons.append(reason)
             return
         error = sum_error(terms, scores.logits)
@@ -171,10 +172,10 @@ def measure_score_terms(subject: Subject) -> Measured:
 
 
 def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> Terms:
-    """Return the nine terms of the first block, and the BIAS on its scores if the variant has one.
+    """Return the nine terms of the first block, and BIAS if the variant adds a bias to its scores.
 
-    Rows are centred. The parts go through a projection to the blocks' width, and the LayerNorm of
-    blocks that have it first, too.
+    Rows are centred. If the encoder has a projection to the blocks' width, or blocks that begin
+    with a LayerNorm, the parts go through these, too.
 
     Args:
         model: The encoder.
@@ -184,7 +185,7 @@ def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
     Raises:
         LeftOut: positions enter the queries and keys beside the input.
     """
-    zeros = torch.zeros_like(ids[:1])  # a bias is that of any text
+    zeros = torch.zeros_like(ids[:1])  # a bias does not depend on the text
     entering = model.variant(zeros, zeros)
     if entering.infused is not None:
         raise LeftOut(ENTANGLED)
@@ -214,13 +215,13 @@ def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
 
 
 def _linear(parts: Float[Tensor, "3 b l e"], weight: Any, bias: Any) -> Float[Tensor, "3 b l d"]:
-    """Project parts; the bias joins the last one."""
+    """Project each part; the bias of the projection is added to the last part."""
     projected = F.linear(parts, weight)
     return torch.cat([projected[:2], projected[2:] + bias])
 
 
 def normalised(norm: nn.LayerNorm, parts: Float[Tensor, "3 b l e"]) -> Float[Tensor, "3 b l e"]:
-    """Take LayerNorm of the sum apart, by its parts; the bias joins the last one."""
+    """Divide the LayerNorm of a sum into its parts; the bias is added to the last part."""
     variance = parts.sum(0).var(-1, unbiased=False, keepdim=True)
     stable_variance = variance + norm.eps
     scale = stable_variance.rsqrt()
@@ -232,8 +233,8 @@ def normalised(norm: nn.LayerNorm, parts: Float[Tensor, "3 b l e"]) -> Float[Ten
 def terms_of(scores: BlockTerms) -> Terms:
     """Return the terms that a variant has, centred.
 
-    A score that is the same for all keys of a token is no term. Raises LeftOut if there is no term
-    but words, or if positions enter queries and keys.
+    A score that is the same for all keys of a token is no term. Raises LeftOut if word_word is the
+    only term, or if positions enter queries and keys.
     """
     if scores.entangled:
         raise LeftOut(ENTANGLED)
@@ -248,7 +249,7 @@ def terms_of(scores: BlockTerms) -> Terms:
 
 
 def centred(term: Float[Tensor, "*b l l"]) -> Float[Tensor, "*b l l"]:
-    """Return each row less its mean over the keys."""
+    """Subtract from each row its mean over the keys."""
     return term - term.mean(-1, keepdim=True)
 
 
@@ -360,8 +361,9 @@ def share_rows(
 def mixed_to_words(terms: Sequence[str], by_head: Float[np.ndarray, "h t"]) -> float:
     """Return the share of the mixed terms in themselves and word to word, the mean over heads.
 
-    A term's share of all falls when another term grows. This one hardly does, because it is taken
-    head by head without the terms of positions alone; only the covariance with these remains in it.
+    The share of a term falls when another term grows. This share hardly falls, because it is
+    computed for each head without the terms of positions alone. Only their covariance with the
+    other terms remains in it.
     """
     is_mixed = [term in MIXED for term in terms]
     mixed = by_head[:, is_mixed].sum(-1)
@@ -371,7 +373,7 @@ def mixed_to_words(terms: Sequence[str], by_head: Float[np.ndarray, "h t"]) -> f
 
 
 def rotated(table: InputSum, draw: int) -> InputSum:
-    """Rotate the positions at random: they lose what they have in common with words and weights."""
+    """Rotate the positions at random, so that they no longer fit the words and the weights."""
     width = table.positions.shape[1]
     generator = seeded(draw, width)
     rotation = torch.from_numpy(ortho_group.rvs(width, random_state=generator))
@@ -379,7 +381,7 @@ def rotated(table: InputSum, draw: int) -> InputSum:
 
 
 def redrawn(table: InputSum, draw: int) -> InputSum:
-    """Draw normal positions with the covariance and the size of the table's own."""
+    """Draw positions from a normal distribution with the covariance of the table's positions."""
     n = len(table.positions)
     weights = seeded(draw).standard_normal((n, n))
     rows = torch.from_numpy(weights).to(table.positions) @ table.positions

@@ -10,13 +10,13 @@ Its loss on a text is compared with its loss on the same words in other orders:
              arXiv 2210.12574)
     swap     how often the text as it was written is preferred to the text with two words exchanged
 
-Words move as a whole within what lies between two separators, and labels move with them: the same
-tokens are masked and predicted. [CLS] stays first. For the moved start, texts are cut to the
-positions less the largest start, so that all starts read the same tokens. Texts are compared by
-their pseudo-log-likelihood (Salazar et al. 2020, arXiv 1910.14659) over the two words, each of
-their tokens masked on its own. Differences under 1e-4 nats are ties, because another order of sums
-changes the last bits, and count half. An encoder without positions has exactly 50%, and rises of 0;
-one that knows distances alone has a rise of 0 for a moved start.
+Words move as a whole, and never beyond a separator. Labels move with them, so that the same tokens
+are masked and predicted. [CLS] stays first. For the moved start, texts are cut to the positions
+less the largest start, so that all starts read the same tokens. Texts are compared by their
+pseudo-log-likelihood (Salazar et al. 2020, arXiv 1910.14659) over the two words, where one token at
+a time is masked. Differences under 1e-4 nats are ties, because another order of sums changes the
+last bits, and count half. An encoder without positions prefers exactly 50% of the texts, and has
+rises of 0. An encoder that uses distances alone has a rise of 0 for a moved start.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,9 +42,9 @@ DISTANCES = (1, 2, 4, 8)
 N_GRAMS = (1, 2, 3)
 START_SHIFTS = (8, 16, 32, 64)
 TIE = 1e-4  # nats
-MAX_SWAPS = 4  # swaps of one distance in a sequence, where the text is short; else one
+MAX_SWAPS = 4  # swaps of a distance in each sequence of a short text; a long text has one
 LARGE_WEIGHTS = 2e7
-"""From so many weights of the blocks on only neighbouring words are swapped, in fewer sequences."""
+"""If the blocks have so many weights, only neighbouring words are swapped, in fewer sequences."""
 ORDER_SEQUENCES = 128
 LARGE_ORDER_SEQUENCES = 16
 
@@ -108,7 +108,7 @@ def order_sums(
         measures[f"shuffle_{n}"] = rise(rows, base)
     reversed_rows = [reordered(probe, lambda words: words[::-1]) for probe in probes]
     measures["reverse"] = rise(reversed_rows, base)
-    # A start may take a quarter of the positions; three quarters are left to the text.
+    # A start may skip a quarter of the positions, so that three quarters are left for the text.
     starts = [start for start in START_SHIFTS if 4 * start <= positions]
     if starts and model.base.variant.position_tables is not None:
         room = positions - starts[-1]
@@ -121,7 +121,7 @@ def order_sums(
 
 
 def _cut_row(row: MaskedRow, length: int) -> MaskedRow:
-    """Cut a row to a length. What is left of a longer text ends with its separator, as it did."""
+    """Cut a row to a length. The rest of a longer text still ends with its separator."""
     kept = min(length, len(row.ids))
     places = [*range(kept - 1), -1]
     return MaskedRow(row.ids[places], row.segments[places], row.labels[places])
@@ -133,7 +133,7 @@ def in_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> lis
     Args:
         words: The words.
         n: The length of runs.
-        generator: Draws the order.
+        generator: The generator that draws the order.
     """
     grams = [words[first : first + n] for first in range(0, len(words), n)]
     ordered = []
@@ -143,7 +143,7 @@ def in_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> lis
 
 
 def reordered(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> MaskedRow:
-    """Put the words of each stretch in another order; their labels go with them."""
+    """Put the words of each stretch in another order; their labels move with them."""
     places = np.arange(len(probe.ids))
     for words in probe.stretches:
         first, _ = words[0]
@@ -157,16 +157,16 @@ def reordered(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> Masked
 
 
 def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
-    """Count each sequence's swaps, and those whose original is preferred; ties count half.
+    """Count the swaps of each sequence, and how often the original is preferred (ties count half).
 
     Args:
         model: The encoder with its masked-LM head.
         text: The text.
-        distance: How many words stand from the first to the second one of a pair.
+        distance: The distance of two swapped words; neighbours have distance 1.
     """
     rows = []
-    versions: list[int] = []  # of each row: 2 i for the original of swap i, 2 i + 1 for the swapped
-    sequences: list[int] = []  # of each swap
+    versions: list[int] = []  # for each row, 2 i if it is the original of swap i, else 2 i + 1
+    sequences: list[int] = []  # for each swap, the index of its sequence
     for index, probe in enumerate(text.probes):
         for first, second in pairs(probe, distance, index, text):
             places = [*range(*first), *range(*second)]
@@ -204,9 +204,9 @@ def _rows_for_each_token(
     """Return a row for each place, with that token masked and to be predicted.
 
     Args:
-        text: The text that the probe is of.
+        text: The text that the probe belongs to.
         probe: The sequence, for its segments.
-        ids: Its tokens, in the order to read, int64 (l,).
+        ids: The tokens of the probe or of its swapped version, int64 (l,).
         places: The places to predict.
     """
     rows = []
@@ -222,11 +222,11 @@ def _rows_for_each_token(
 def pairs(probe: Probe, distance: int, index: int, text: HeldOut) -> list[tuple[Span, Span]]:
     """Draw the pairs of words that change places.
 
-    They are drawn among the words of one stretch that differ and have no special token.
+    The two words of a pair differ, lie in one stretch, and have no special token.
 
     Args:
         probe: The sequence.
-        distance: How many words the second one stands behind the first.
+        distance: How many words the second word stands behind the first.
         index: The number of the sequence in the text.
         text: The text.
     """

@@ -7,12 +7,12 @@ from glue_bench.data.tasks import KNOWN
 
 BOTH_SEEDS = ["pretraining_seed", "seed"]
 RUN_KEYS = ["arm", "task", "learning_rate", *BOTH_SEEDS]
-"""What tells a run from the others of its experiment.
+"""The columns that tell a run from the other runs of its experiment.
 
 The pretraining seed is NA if no pretraining of ours came first.
 """
 DIGITS = 9
-"""Means are rounded before they are compared: the order of a summation must not break a tie."""
+"""Means are rounded to these digits before they are compared: an order of summing breaks no tie."""
 
 
 def main_scores(scores: pd.DataFrame) -> pd.DataFrame:
@@ -52,8 +52,8 @@ def aggregate_over_seeds(
 ) -> pd.DataFrame:
     """Return what `aggregate` returns, but with a "mean" in which all pretrainings weigh the same.
 
-    It is the mean over pretrainings of the means over their fine-tuning seeds, however many of
-    these have finished. Contrasts take the same mean.
+    This mean first averages the fine-tuning seeds of each pretraining, however many of them have
+    finished, and then the pretrainings. Contrasts take the same mean.
 
     Args:
         values: A frame with the keys, `pretraining_seed` and `value`.
@@ -79,7 +79,7 @@ def reported_epochs(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
 
     Args:
         scores: EPOCH_SCORE_COLUMNS and RUN_KEYS.
-        protocol: It says which epoch is reported, and which set chooses.
+        protocol: The protocol. It says which epoch is reported, and which set chooses.
     """
     keys = ["cell_id", *RUN_KEYS, "epoch", "last"]
     is_held_out = scores["split"] == HELD_OUT

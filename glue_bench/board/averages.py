@@ -35,7 +35,7 @@ class Average:
 
 
 def _parts_of_tasks(*, main_metric_alone: bool) -> dict[str, Part]:
-    """Return by task all its splits with all its metrics, or with its main metric alone."""
+    """Return the splits of each task with all metrics of the task, or with its main metric."""
     parts: dict[str, Part] = {}
     for name in TRAINABLE:
         task = TASKS[name]
@@ -45,7 +45,7 @@ def _parts_of_tasks(*, main_metric_alone: bool) -> dict[str, Part]:
 
 
 def _parts_of_columns() -> dict[str, Part]:
-    """Return by leaderboard column its split with the main metric."""
+    """Return for each leaderboard column its split with the main metric."""
     parts: dict[str, Part] = {}
     for column, (task, split) in COLUMNS.items():
         parts[column] = ((task, split, TASKS[task].metrics[0]),)
@@ -91,9 +91,9 @@ def column_part(column: str) -> Part:
 def average_of(columns: Sequence[str]) -> Average:
     """Return the mean of the main metrics of these columns.
 
-    It is of one benchmark: of GLUE if there is a task of GLUE, so that a task of one's own changes
-    no average of GLUE. WNLI is left out if there are other columns of GLUE. With all columns of
-    GLUE this is `average_nine_columns`, by which papers compare.
+    The average covers one benchmark. It is GLUE if there is a task of GLUE, so that a user's own
+    task changes no average of GLUE. WNLI is left out if there are other columns of GLUE. With all
+    columns of GLUE this is `average_nine_columns`, by which papers compare.
     """
     averaged = columns_of_first_benchmark(columns)
     averaged = [column for column in averaged if column != NOT_AVERAGED] or averaged
@@ -102,7 +102,7 @@ def average_of(columns: Sequence[str]) -> Average:
 
 
 def columns_of_first_benchmark(columns: Sequence[str]) -> list[str]:
-    """Return the columns of the benchmark that the first of the known tasks is of."""
+    """Return the columns of one benchmark: that of the first known task among the columns."""
     if not columns:
         return []
     order = list(scored_columns())
@@ -136,9 +136,10 @@ def averages_by_name(
         statistic: "mean" or "median" over seeds.
 
     Returns:
-        By name a frame with one row per arm. Its column `statistic` is the mean over the parts of
-        each part's `aggregate_over_seeds`, NaN if a part is missing. `std` is the sample deviation
-        over the `n` seeds of each seed's average, NaN unless all parts have the same two or more.
+        A frame with one row per arm for each convention, by name. Its column `statistic` is the
+        mean over the parts of each part's `aggregate_over_seeds`, NaN if a part is missing. `std`
+        is the sample deviation over the `n` seeds of each seed's average, NaN unless all parts have
+        the same two or more.
     """
     values = _values_by_convention(scores, conventions)
     over_seeds = aggregate_over_seeds(values, ["convention", "arm", "part"], statistic)

@@ -5,7 +5,7 @@ The pipeline (2025 and 2026, strict tracks) writes a `predictions.json` for each
     {"SUBTASK": {"predictions": [{"id": "SUBTASK_0", "pred": ANSWER}, ...]}, ...}
 
 It has no right answers. They are in the folder of JSON lines that the model was evaluated on, such
-as `evaluation_data/full_eval/blimp_filtered`. The prediction n is of row n of its subtask.
+as `evaluation_data/full_eval/blimp_filtered`. Prediction n belongs to row n of its subtask.
 """
 
 import json
@@ -38,8 +38,8 @@ def read_babylm(path: Path, gold_folder: Path | None) -> pd.DataFrame:
         gold_folder: The folder of JSON lines that the model was evaluated on.
 
     Raises:
-        UserError: There is no such folder; the file is of another format; its predictions are of
-            other rows than the folder's.
+        UserError: There is no such folder; the file is of another format; its predictions do not
+            belong to the rows of the folder.
     """
     document = json.loads(read_file(path, MAX_BYTES))
     if not _has_predictions(document):
@@ -84,7 +84,7 @@ def _has_predictions(document: Any) -> bool:
 
 
 def _system_of(path: Path) -> str:
-    """Return the name of the model that a file is of."""
+    """Return the name of the model that made a file's predictions."""
     parts = path.absolute().parts
     for kind in ("zero_shot", "finetune"):
         place = parts.index(kind) if kind in parts else 0

@@ -29,7 +29,7 @@ ARM_KEYS = ["origin", "arm", "variant"]
 BLOCK_COLUMNS = ["origin", "shape"]
 """The columns whose values name a block."""
 ENCODER_COLUMNS = ["shape", "start", "parameters"]
-"""What tables say of an arm's encoder."""
+"""The columns of tables that describe an arm's encoder."""
 SCORE_COLUMNS = (
     "arm",
     "variant",
@@ -76,7 +76,7 @@ class Board:
 
     @property
     def average(self) -> Average:
-        """Return what AVERAGE is the average of."""
+        """Return the convention by which AVERAGE is computed."""
         return average_of(self.columns)
 
     def title_of(self, column: str) -> str:
@@ -107,7 +107,7 @@ def open_board(path: str | Path, changes: Sequence[str] = ()) -> Board:
 
     Raises:
         UserError: There is no experiment in the folder, its plan names an unknown task or origin,
-            or a change is wrong, or asks for what the experiment does not have.
+            or a change is wrong, or asks for something that the experiment does not have.
     """
     results = read_results(path)
     experiment = results.plan.experiment
@@ -171,7 +171,7 @@ def _columns_of_tasks(tasks: set[str]) -> tuple[str, ...]:
 def _starts(arms: pd.DataFrame, steps: int | None) -> pd.Series:
     """Return what each arm started from, with its steps of pretraining.
 
-    Where starts of one name have different contents, digests tell them apart.
+    If starts with the same name have different contents, their digests are added.
     """
     starts = arms["start"]
     if steps:
@@ -186,7 +186,7 @@ def _starts(arms: pd.DataFrame, steps: int | None) -> pd.Series:
 def _sort_blocks(table: pd.DataFrame) -> pd.DataFrame:
     """Sort arms into blocks, and by their average within a block.
 
-    Origins are in their fixed order, shapes in that of their first arm in `table`.
+    Origins are in their fixed order, and shapes are in the order of their first arm in `table`.
     """
     shapes = list(table["shape"].unique())
     by_average = table.sort_values(AVERAGE, ascending=False, kind="stable")
@@ -235,7 +235,7 @@ def steps_frame(board: Board) -> pd.DataFrame:
     if len(board.results.all_steps) < 2:
         return pd.DataFrame()
     tables = [after.table.assign(steps=after.steps) for after in boards_by_steps(board)]
-    # The last column is `steps`, which stands behind the names.
+    # The last column is `steps`. It goes behind the names of the arm.
     names = tables[0].columns
     scores = names[len(ARM_KEYS) : -1]
     columns = [*ARM_KEYS, "steps", *scores]

@@ -63,9 +63,9 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
 
         - `title` and `name`: the names of task and metric in words.
         - `revision`: the revision of the data.
-        - `learning_rate`, `seed` and `value`: those of the run that stands for the task
-          (`median_runs`), the value after its last epoch.
-        - `mean`, `std` and `n`: what is reported over independent runs
+        - `learning_rate`, `seed` and `value`: they belong to the run that stands for the task
+          (`median_runs`). The value is the score after the run's last epoch.
+        - `mean`, `std` and `n`: statistics of the reported scores over independent runs
           (`aggregate_independent`).
         - `error`: the standard error of the mean, NaN for one run.
 
@@ -94,7 +94,7 @@ def aggregate_independent(values: pd.DataFrame, keys: list[str]) -> pd.DataFrame
     """Return `aggregate` over independent runs.
 
     Runs that start from the same pretraining are not independent if there are several pretrainings.
-    So these are averaged first.
+    So the runs of each pretraining are averaged first.
     """
     pretrainings = values.groupby(keys)["pretraining_seed"].transform("nunique")
     units = values["seed"].where(pretrainings <= 1, values["pretraining_seed"])

@@ -15,7 +15,7 @@ CELL_COLUMNS = (
     "pretraining_seed",
     "steps",
 )
-"""What a plan says of a cell."""
+"""The facts of a cell that a plan has."""
 RUN_COLUMNS = (
     "finished",
     "collapsed",
@@ -29,7 +29,7 @@ RUN_COLUMNS = (
     "diagnostic",
     "digest",
 )
-"""What is known of a cell that has finished."""
+"""The facts of a cell that are known after it has finished."""
 EPOCH_SCORE_COLUMNS = ("cell_id", "epoch", "last", "split", "metric", "value")
 ARM_COLUMNS = (
     "arm",

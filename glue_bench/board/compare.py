@@ -18,7 +18,7 @@ from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, assess, verdic
 
 CONVERSION = "conversion"
 CONTRAST_COLUMNS = ["difference", "low", "high", "verdict", "smallest"]
-"""What a leaderboard's frame has of the contrasts of a column."""
+"""The facts of a column's contrasts that a leaderboard's frame has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +108,9 @@ def compare(board: Board) -> Comparison:
 def groups_of(board: Board) -> list[Group]:
     """Return the groups of arms that are compared.
 
-    These are the blocks, and the arms that were converted from one arm's checkpoint, together with
-    it. That arm is the pretrained one that starts from the same checkpoint, or, if there are
-    several, their reference.
+    First there are the blocks. Then, for each arm whose checkpoint other arms were converted from,
+    there is a group of that arm and the converted ones. That arm is the pretrained arm that starts
+    from the same checkpoint. If there are several such arms, it is their reference.
     """
     table = board.table
     variants = board.results.arms["variant"].loc[board.arms]
@@ -139,11 +139,11 @@ def groups_of(board: Board) -> list[Group]:
 def reference_arm(variants: pd.Series, chosen: str | None = None) -> str:
     """Return the arm that others are compared with.
 
-    It is `chosen` (`protocol.reference`) if that is among the arms, else the first arm whose
-    variant is `add`, else the first arm.
+    It is `chosen` (`protocol.reference`) if this arm is among the variants, else the first arm
+    whose variant is `add`, else the first arm.
 
     Args:
-        variants: The variants; the arms are the index, in the order of the experiment.
+        variants: The variant of each arm. The index has the arms, in the order of the experiment.
         chosen: The arm that the protocol names.
     """
     if chosen in variants.index:
@@ -155,7 +155,7 @@ def reference_arm(variants: pd.Series, chosen: str | None = None) -> str:
 def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
     """Return the frame of `glue_bench.leaderboard`, which CSV and JSON have, too.
 
-    Where a loss is the primary column, it orders the arms of a block.
+    The arms of a block are in the order of the primary column, if this is a loss.
     """
     board = comparison.board
     columns = score_columns(comparison)
@@ -188,7 +188,8 @@ def _with_measure(
     """Add a measure's mean of each arm, and its `_std` over enough pretraining seeds."""
     means: dict[str, float] = {}
     deviations: dict[str, float] = {}
-    # An arm that others were converted from has the values of its block, which comes first.
+    # If other arms were converted from an arm, the values in the arm's block count. They come
+    # first.
     for estimate in reversed(estimates):
         means |= estimate.means
         if not estimate.blocked or not estimate.arms:
@@ -205,7 +206,7 @@ def _with_measure(
 
 
 def marks_of_arms(comparison: Comparison, arms: pd.Series) -> dict[str, list[Any]]:
-    """Return what a reader of the frame has to know of each arm's scores.
+    """Return what a reader of the frame has to know about each arm's scores.
 
     Args:
         comparison: The comparison.
@@ -234,12 +235,13 @@ def marks_of_arms(comparison: Comparison, arms: pd.Series) -> dict[str, list[Any
 def uncontrolled_columns(comparison: Comparison, group: Group) -> set[str]:
     """Return the columns of scores that fail the positive control: `add` above `none`.
 
-    Where not even an encoder with positions is shown to be above one without them, the scores are
-    no evidence on positions. A planned contrast of the two goes before an exploratory one.
+    If not even an encoder with positions is shown to be above an encoder without them, the scores
+    are no evidence on positions. If the contrast of the two variants was planned, the planned
+    contrast counts, and not the exploratory one.
 
     Args:
         comparison: The comparison.
-        group: The arms. Without both variants among them nothing is controlled, and nothing fails.
+        group: The arms. If one of the two variants is not among them, no column fails.
     """
     board = comparison.board
     variants = board.results.arms["variant"]
@@ -249,13 +251,13 @@ def uncontrolled_columns(comparison: Comparison, group: Group) -> set[str]:
     for contrast in contrasts.to_dict("records"):
         pair = (variants.get(contrast["arm"]), variants.get(contrast["reference"]))
         if pair == ("none", "add"):
-            # The contrast is none - add: the least gain of add is its upper end, turned round.
+            # The contrast is `none` minus `add`: the least gain of `add` is minus its upper end.
             least_gains.setdefault(contrast["column"], -contrast["high"])
         elif pair == ("add", "none"):
             least_gains.setdefault(contrast["column"], contrast["low"])
     failed: set[str] = set()
     for column in (AVERAGE, *board.columns):
-        if column in least_gains and not least_gains[column] > 0:  # NaN: it was not tested
+        if column in least_gains and not least_gains[column] > 0:  # NaN if not tested
             failed.add(column)
     return failed
 

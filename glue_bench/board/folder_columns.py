@@ -61,7 +61,7 @@ def _joined(
 ) -> ColumnRuns:
     """Return one column with the arms of several experiments.
 
-    Where two experiments have an arm of one name, all names begin with that of the experiment.
+    If two experiments have an arm with the same name, all names begin with the experiment's name.
     """
     arms: list[str] = []
     owners: list[np.ndarray] = []
@@ -81,7 +81,7 @@ def _joined(
         seeds=np.concatenate([column.runs.seeds for column in parts]),
         values=np.concatenate([column.runs.values for column in parts]),
     )
-    # Clusters follow from the rows, which are the same; an older folder does not have them.
+    # Clusters depend only on the rows, which are the same here. An older folder does not have them.
     clusters = [column.clusters for column in parts if column.clusters is not None]
     return replace(
         parts[0],

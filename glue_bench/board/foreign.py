@@ -22,7 +22,7 @@ RUN = ["system", "task", "metric", "block", "seed"]
 """What names a run. `block` is a pretraining: runs of one block share what chance did to it."""
 DEFAULTS = {"metric": "score", "block": "1", "seed": "1"}
 SPELLINGS = {"model": "system", "example": "id", "sample_id": "id", "correct": "outcome"}
-"""Other names of columns that mean the same."""
+"""The spellings of column names that are read, and the names that they stand for."""
 VALUES = ("score", "outcome", "prediction")
 TIDY = {*RUN, *VALUES, "id", "label"}
 MAX_BYTES = 2**31
@@ -78,7 +78,7 @@ def read_frames(
 
 
 def _files(paths: Sequence[str | Path]) -> Iterator[Path]:
-    """Yield the files that are named, and of a folder those of lm-eval and of BabyLM in it."""
+    """Yield the named files, and in each named folder the files of lm-eval and of BabyLM."""
     for name in paths:
         path = Path(name)
         if not path.exists():
@@ -197,7 +197,7 @@ def lm_eval_rows(document: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     for metric in document["metrics"]:
         value = document[metric]
         if not isinstance(value, bool | int | float):
-            continue  # parts of a corpus metric, of which one document has no score
+            continue  # these are parts of a corpus metric; a single document has no score
         rows.append(
             {
                 "system": path.parent.name,
@@ -214,8 +214,8 @@ def lm_eval_rows(document: dict[str, Any], path: Path) -> list[dict[str, Any]]:
 def every_eval_rows(document: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     """Return the row of one sample in Every Eval Ever's instance-level file.
 
-    Of a file that this project wrote, the metadata have the seeds of the run, and the cluster of
-    the sample if some samples share a text.
+    In a file that this project wrote, the metadata have the seeds of the run. They also have the
+    cluster of the sample if some samples share a text.
     """
     del path
     metadata = document.get("metadata") or {}
@@ -300,7 +300,7 @@ def _refuse_first(is_wrong: Any, file: Path, problem: str, values: pd.Series | N
 
 
 def _kind(frame: pd.DataFrame) -> str:
-    """Return what each row of a frame says: the name of its value."""
+    """Return the kind of a frame: the name of the column with the rows' values."""
     return next(name for name in VALUES if name in frame)
 
 

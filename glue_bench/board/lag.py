@@ -20,7 +20,7 @@ LEVEL_STEP = 0.25
 CURVE_POINTS = 80
 """Points of a curve of lags."""
 LAG_POINTS = 8
-"""The number of equal steps of tokens at which the lag is told."""
+"""The number of equal steps of tokens at which the lag is given."""
 TAIL = 0.025
 REACHED_COLUMNS = ["arm", "pretraining_seed", "loss", "tokens"]
 LAG_COLUMNS = [
@@ -104,7 +104,7 @@ def lags(curve: pd.Series, reference: pd.Series, tokens: np.ndarray) -> np.ndarr
     Args:
         curve: Losses of an arm by tokens.
         reference: Losses of the reference in the same seed.
-        tokens: Where the lag is asked, within the arm's curve, (tokens,).
+        tokens: The tokens at which the lag is asked, within the arm's curve, (tokens,).
 
     Returns:
         Lags, (tokens,): negative where the reference was earlier, NaN where it never had the loss.
@@ -172,7 +172,7 @@ def lags_of_seeds(
         runs: The curves of an arm by seed.
         references: The curves of the reference by seed.
         seeds: The seeds that both have.
-        tokens: Where the lag is asked, (tokens,).
+        tokens: The tokens at which the lag is asked, (tokens,).
     """
     by_seed: dict[int, np.ndarray] = {}
     for seed in seeds:
@@ -185,8 +185,9 @@ def lag_frame(
 ) -> pd.DataFrame:
     """Return the lag of the reference behind every other arm, over their common pretraining seeds.
 
-    Lags are told at equal steps of the arm's tokens. A row is there if the reference has reached
-    the arm's loss in every common seed. Intervals are Student's over seeds, 95%, for one row alone.
+    Lags are given at equal steps of the arm's tokens. A row is there if the reference has reached
+    the arm's loss in every common seed. Intervals are Student's 95% intervals over seeds, each for
+    one row alone.
 
     Args:
         losses: `Results.losses`.
@@ -195,8 +196,8 @@ def lag_frame(
             faster there, so that a lag shrinks.
 
     Returns:
-        LAG_COLUMNS; `lag` in tokens, `ratio` the reference's tokens over the arm's, and `in_decay`,
-        whether the reference reached the loss in a seed while its rate fell.
+        LAG_COLUMNS. `lag` is in tokens. `ratio` is the reference's tokens over the arm's tokens.
+        `in_decay` says whether the reference reached the loss while its rate fell, in any seed.
     """
     by_arm = curves(losses)
     reference_runs = by_arm.get(reference, {})

@@ -47,7 +47,8 @@ def incomplete_arms(
     planned = board.cells["pretraining_seed"].nunique()
     for measure in PRETRAINING_MEASURES:
         seeds: dict[str, int] = {}
-        # An arm from which others were converted has the number of its block, which comes first.
+        # If other arms were converted from an arm, the number in the arm's block counts. It comes
+        # first.
         for estimate in reversed(estimates.get(measure, [])):
             seeds |= estimate.seeds
         seeds_by_measure[measure] = seeds
@@ -63,9 +64,9 @@ def incomplete_arms(
 def unlike_arms(board: Board, group: Group) -> set[str]:
     """Return the arms of a group that were computed on another machine than the reference.
 
-    These have a run on another processor, or in another precision, than the reference's run of the
-    same task and seeds, or a pretraining than the reference's of the same seed. Only the runs that
-    are reported count. What is not recorded of one of the two is not compared.
+    Such an arm has a run that used another processor or another precision than the reference's run
+    of the same task and seeds. Pretrainings of the same seed are compared, too. Only reported runs
+    count. A fact that is not recorded for one of the two runs is not compared.
     """
     pretrainings = board.results.pretrainings
     is_counted = pretrainings["finished"] & ~pretrainings["is_search"]

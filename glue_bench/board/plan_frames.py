@@ -46,7 +46,7 @@ UNFINISHED: Row = {
     "processor": "",
     "base_model": "",
 }
-"""What is said of a cell that has not finished."""
+"""The RUN_COLUMNS of a cell that has not finished."""
 MAJORITY_BASELINE = "majority class"
 FRESH_WEIGHTS = "fresh weights of this shape"
 ANY_SHAPE = "each its own"
@@ -137,7 +137,8 @@ def read_arms(plan: Plan) -> pd.DataFrame:
             "origin": cell.origin,
             "shape": shape,
             "start": start,
-            # Behind the digest of a native arm it says how texts are given to the model.
+            # The checkpoint of a native arm has the digest first, and then how texts are given to
+            # the model.
             "start_digest": cell.checkpoint.partition(" ")[0],
         }
         if start == SCRATCH:
@@ -211,7 +212,7 @@ def read_tasks(plan: Plan) -> pd.DataFrame:
 
 
 def _lacks_unread_files_alone(cell: Cell, facts: TaskFacts) -> bool:
-    """Return whether validation is there, and train where it is read, and all splits are official.
+    """Return whether a cell has validation, and train if needed, and all its splits are official.
 
     Scores are of these splits, so that they compare with published ones.
     """
@@ -332,7 +333,7 @@ def _recorded(values: Run | ArmFacts, columns: Sequence[str]) -> Row:
 
 
 def _runs_of_weights(record: Record, finished: Finished) -> list[Run | None]:
-    """Return the runs that a cell's weights went through, the cell last; None without a record."""
+    """Return the runs that a cell's weights went through. A run without a record is None."""
     cell = record.cell
     runs: list[Run | None] = []
     if cell.pretraining:
@@ -362,5 +363,5 @@ def _processor(run: Run | None) -> str:
 
 
 def _join_if_known(facts: Sequence[str]) -> str:
-    """Return the different facts of a chain of runs, or "" if one of them is not known."""
+    """Join the different facts of a chain of runs. The result is "" if one fact is not known."""
     return ", then ".join(dict.fromkeys(facts)) if all(facts) else ""

@@ -1,4 +1,4 @@
-"""What an experiment asks for and what of it is finished, as frames.
+"""The jobs that an experiment asks for, and the results of the finished ones, as frames.
 
 No other file reads records for tables. Only what the plan asks for counts; `Finished.left_out`
 counts the records of anything else. A record that cannot be believed has a line in `problems`. Its
@@ -38,9 +38,9 @@ BANNER = "Made from the embedded demo data: not a benchmark."
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """What the plan of one experiment asks for, and what of it is on disk.
+    """The jobs that the plan of an experiment asks for, and their results on disk.
 
-    Each frame is about the jobs of the plan. What is not known is NaN, or "" in a text.
+    Each frame is about the jobs of the plan. A value that is not known is NaN, or "" in a text.
 
     Attributes:
         plan: The plan of the experiment.
@@ -52,7 +52,7 @@ class Results:
             `value` is 0 to 100, and NaN where the metric is undefined.
         arms: ARM_COLUMNS of each arm; its name is the index.
         tasks: TASK_COLUMNS of each task; its name is the index. `rows` are counted by split.
-            `differences` and `unchecked` are those of TaskFacts.
+            `differences` and `unchecked` are fields of TaskFacts.
         pretrainings: PRETRAINING_COLUMNS of each arm and seed, and of the runs of rate searches.
         losses: LOSS_COLUMNS of each point of the curves of finished pretrainings.
         measures: MEASURE_COLUMNS of each measure of a finished pretraining.
@@ -78,7 +78,7 @@ class Results:
     def logits(self, cell_id: str, *, test: bool = False) -> dict[str, np.ndarray]:
         """Return the logits of a finished cell by split, float32 (rows, labels).
 
-        The splits are those that are scored, or with `test` the test splits and AX, if any.
+        They are the logits of the scored splits, or with `test` of the test splits and AX, if any.
 
         Raises:
             UserError: The file is missing, damaged or of another run.
@@ -97,7 +97,7 @@ class Results:
     def clusters(self, task: str) -> dict[str, np.ndarray]:
         """Return the number of each example's cluster by scored split, (rows,).
 
-        There is none if the task names no cluster, or the labels were stored before clusters were.
+        There are none if the task has no clusters, or if the labels are older than clusters.
 
         Raises:
             UserError: The file is missing, damaged or of other data.
@@ -113,9 +113,9 @@ class Results:
     def sums(self, pretraining_id: str) -> dict[str, np.ndarray]:
         """Return numerators and denominators of pieces of text, (2, pieces), by measure.
 
-        The pieces of one document resemble each other, so that in a loss its documents are the
-        pieces, if there are enough of them. The loss is that of all validation text, of which the
-        other measures take a part.
+        The pieces of one document resemble each other. So a loss has whole documents as its pieces,
+        if there are enough documents. The loss is measured on all validation text, and the other
+        measures on a part of it.
 
         Raises:
             UserError: The file is missing, damaged or of another run.
@@ -150,7 +150,7 @@ class Results:
 
     @property
     def banner(self) -> str:
-        """Return what stands above tables whose numbers must not be compared with others, or ""."""
+        """Return the warning above tables whose numbers must not be compared with others, or ""."""
         if self.is_made_up:
             return BANNER
         if LIMITED in self.data_source:
@@ -159,14 +159,14 @@ class Results:
 
     @property
     def is_made_up(self) -> bool:
-        """Return whether the data of a task are those of the demo."""
+        """Return whether a task has the made-up data of the demo."""
         return any(is_demo(source) for source in self.tasks["source"])
 
     @property
     def partial_tasks(self) -> tuple[str, ...]:
         """Return the tasks that were run on a part of their official rows, or on other rows.
 
-        Tasks with demo data are left out, because the banner says enough about them.
+        Tasks with demo data are left out, because the banner warns of them.
         """
         return tuple(self.tasks.index[self.tasks["partial"]])
 
@@ -193,7 +193,7 @@ class Results:
 
 
 def read_results(folder: str | Path, plan: Plan | None = None) -> Results:
-    """Return what a plan asks for and what of it is finished.
+    """Read the jobs that a plan asks for, and the results of the finished ones.
 
     Args:
         folder: The folder of an experiment.

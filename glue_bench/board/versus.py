@@ -57,7 +57,7 @@ def compare_paths(
         reference: The system that others are compared with; without it the best by its mean.
         metric: The only metric that is compared; of pairs one of PAIR_METRICS.
         lower: Metrics whose lowest value is the best.
-        cluster: The column of examples that belong together.
+        cluster: The column that says which examples belong together.
         is_common: Compare on the examples that all systems have.
         gold: The folder of BabyLM's evaluation data with the right answers.
 
@@ -116,7 +116,7 @@ def _assess_systems(
     """Return one group of all systems; the reference is the best one if it is None."""
     (group,) = assess(columns, [Group(arms=systems, reference=reference or "")])
     chosen = reference or _best_system(group)
-    # Only the blocks of the reference count.
+    # If estimates have blocks, only the blocks of the reference count.
     if any(estimate.blocked for estimate in group.estimates):
         (group,) = assess(columns, [Group(arms=systems, reference=chosen)])
     return replace(group, reference=chosen)

@@ -17,7 +17,7 @@ NUMBERS_FILE = "analysis.json"
 PAGE_FILE = "analysis.md"
 ROWS_FILE = "measures.csv"
 BY_LAYER = ("layers", "decoding.layers", "positions.attention")
-"""Beginnings of measures that analysis.json names with their layer before the last part."""
+"""The beginnings of measures whose names in analysis.json have the layer before the last part."""
 
 
 def write_analysis(analysis: Analysis, folder: Path) -> None:
@@ -40,7 +40,7 @@ def write_analysis(analysis: Analysis, folder: Path) -> None:
 
 
 def analysis_document(analysis: Analysis) -> dict[str, Any]:
-    """Give what stands in analysis.json."""
+    """Return the content of analysis.json."""
     checkpoints = {}
     for facts in analysis.subjects.to_dict("records"):
         label = facts.pop("checkpoint")
@@ -64,7 +64,7 @@ def analysis_document(analysis: Analysis) -> dict[str, Any]:
 def measure_entries(measures: DataFrame) -> dict[str, Any]:
     """Give the measures of one checkpoint by their names: value, interval, chance and n, if known.
 
-    Where a measure has a row for each block, the first block keeps the name of the measure.
+    If a measure has a row for each block, the entry of the first block has the measure's own name.
     """
     entries: dict[str, Any] = {}
     for row in measures.to_dict("records"):
@@ -84,12 +84,12 @@ def measure_entries(measures: DataFrame) -> dict[str, Any]:
 
 
 def eight_digits(value: float) -> float | None:
-    """Round to eight significant digits, which the same input gives again; None if not finite."""
+    """Round to eight significant digits, which every run reproduces; None if not finite."""
     return float(f"{value:.8g}") if math.isfinite(value) else None
 
 
 def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
-    """Read what `write_analysis` has left.
+    """Read the files that `write_analysis` has written.
 
     Args:
         folder: The folder of the analysis.

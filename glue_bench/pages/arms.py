@@ -14,7 +14,7 @@ ARM_COLUMNS = {
     "summary": Column("What it does"),
     "rate": Column("Pretraining rate", show="{:g}".format),
 }
-"""What the table shows of an arm; a column that has no text in any row is left out."""
+"""The columns of the table. A column without a text in any row is left out."""
 
 
 def arms_table(board: Board) -> Table:

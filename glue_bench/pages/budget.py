@@ -14,7 +14,7 @@ from glue_bench.pages.page import Column, Page, Table, facts_table, with_legend
 from glue_bench.records.environment import Environment
 
 PRETRAINING_KEYS = ["pretraining_seed", "learning_rate", "search_tokens"]
-"""What tells the pretrainings of an arm apart; a rate only if it was searched for."""
+"""The columns that tell the pretrainings of an arm apart, and the tokens of the rate's search."""
 ENCODER_FACTS = [
     "arm",
     "variant",
@@ -51,7 +51,7 @@ FIGURE_TITLES = {
     "tokens_to_reference": "Tokens to reference",
     "swap_1": "Swap test (%)",
 }
-"""The figures of a pretraining in the order of the page, and how it heads them."""
+"""The figures of a pretraining in the order of the page, and their titles."""
 PRETRAINING_FIGURES = [
     "parameters",
     "non_embedding_parameters",
@@ -85,7 +85,7 @@ LEGEND = {
     "swap_1": "Swap test: how often the encoder prefers a text to the same text with two "
     "neighbouring words swapped; chance is 50.",
 }
-"""The line that explains a figure, and often those that follow it."""
+"""The legend lines by the figure that they explain. A line may also explain the next figures."""
 SEARCH_NOTE = (
     "**Bold**: the chosen rate. * the lowest or the highest rate that was tried: "
     "one beyond it may be better."
@@ -101,10 +101,11 @@ def budget_frame(results: Results) -> DataFrame:
     Returns:
         A frame with a row for each arm and seed: arm, variant, origin, PRETRAINING_KEYS,
         PRETRAINING_FIGURES, steps, stream, length and device. Values are missing where an arm was
-        not pretrained. `stream` is a hash over everything that the arm was shown, in order: equal
-        streams saw the same tokens and masks. `tokens_to_reference` is the number of tokens after
-        which the validation loss first was the last one of the reference arm with the same seed.
-        `swap_1` is the swap test of neighbouring words, 0 to 100.
+        not pretrained. `stream` is a hash over everything that the arm was shown, in order: arms
+        with equal streams saw the same tokens and masks. `tokens_to_reference` is the number of
+        tokens after which the validation loss first reached the last validation loss of the
+        reference arm with the same seed. `swap_1` is the share of texts that are preferred to the
+        same text with two neighbouring words swapped, 0 to 100.
     """
     pretrainings = results.pretrainings
     runs = pretrainings[~pretrainings["is_search"]]
@@ -132,7 +133,7 @@ def budget_frame(results: Results) -> DataFrame:
 
 
 def search_tokens(pretrainings: DataFrame, searches: Series) -> Series:
-    """Sum the tokens of all runs that a rate was chosen from; missing without a search.
+    """Sum the tokens of all runs that a rate was chosen from. Without a search the sum is missing.
 
     Args:
         pretrainings: All pretrainings.
@@ -314,7 +315,7 @@ def search_table(rates: DataFrame) -> Table:
     A mark says that the chosen rate is the lowest or the highest of several.
     """
     keys = ["arm", "learning_rate"]
-    # NaN where one of the seeds diverged.
+    # The mean is NaN where one of the seeds diverged.
     losses = aggregate(rates.assign(value=rates["validation_loss"]), keys)
     wide_losses = by_rate(losses["mean"])
     is_chosen = by_rate(rates.groupby(keys, sort=False)["chosen"].first())

@@ -20,7 +20,7 @@ from glue_bench.stats.verdicts import equivalence
 CSV_DECIMALS = 6
 DEFAULT_POWER = 0.8
 FAMILIES = {"declared": "planned", "conversion": "conversion", "reference": "from reference"}
-"""The kinds of contrasts in the order of the table, and what it calls them."""
+"""The kinds of contrasts in the order of the table, and their names there."""
 LEGEND = {
     "difference": "Difference: the first arm less the second, in points; of Val. loss in nats, "
     "where below 0 is better. Seeds agreeing: how many of the seeds have its sign.",
@@ -40,7 +40,7 @@ LEGEND = {
     "p_equivalent": "Equivalent: the whole interval lies within the margin. p (equivalent): two "
     "one-sided tests, each at half of 5%, corrected as the interval is.",
 }
-"""What may stand in the table (a column, a family), and the line that explains it."""
+"""The legend lines by the column or the family of contrasts that they explain."""
 STATISTICS_COLUMNS = {
     "family": Column("Family"),
     "column": Column("Column"),
@@ -138,8 +138,9 @@ def chosen_contrasts(comparison: Comparison, contrasts: DataFrame) -> DataFrame:
     declared_pairs = {frozenset(pair) for pair in comparison.board.protocol.contrasts}
     pairs = zip(contrasts["arm"], contrasts["reference"], strict=True)
     is_declared = np.array([frozenset(pair) in declared_pairs for pair in pairs], dtype=bool)
-    # A planned contrast with the reference is shown once, as a planned one. In other columns the
-    # two are corrected for different numbers of contrasts, unless there are only two arms.
+    # A planned contrast with the reference is shown once, as a planned contrast. In other columns
+    # it is shown twice, because the two tests are corrected for different numbers of contrasts,
+    # unless there are only two arms.
     is_same_test = (contrasts["family"] == 1) & (len(declared_pairs) == 1)
     is_of_reference = contrasts["kind"] == "reference"
     is_repeated = is_of_reference & is_declared & (is_primary | is_same_test)

@@ -42,7 +42,7 @@ PAIR_TITLES = {
     "start": "Ours start from",
     "note": "Why there is none",
 }
-"""The columns in which a printed row and an arm may differ, and how a page heads them."""
+"""The columns in which a printed row and an arm may differ, and their titles on a page."""
 BoardKey = tuple[str, int | None]
 
 
@@ -137,7 +137,7 @@ def boards_by_share(
 
 
 def arms_with_runs(board: Board) -> list[dict[Any, Any]]:
-    """Give the facts of the arms that have a finished run; before any has run, of all arms."""
+    """Return the facts of the arms with a finished run, or of all arms if none has run yet."""
     cells = board.cells
     if cells["finished"].any():
         cells = cells[cells["finished"]]
@@ -158,7 +158,8 @@ def nearest_row(arm: Mapping[Any, Any], row: PrintedRow, published: Published) -
     """Find the row that is nearest in size to an arm, among those that the arm could stand beside.
 
     Only rows with the same share of the steps as `row` count. If the size of the arm is not known,
-    the first of them is the nearest. None if the arm is another model than all of them.
+    the first of these rows is the nearest. The result is None if the arm is another model than
+    every row.
     """
     size = 0 if pd.isna(arm["parameters"]) else arm["parameters"]
     nearest = None
@@ -175,7 +176,7 @@ def nearest_row(arm: Mapping[Any, Any], row: PrintedRow, published: Published) -
 
 
 def our_values(published: Published, board: Board) -> dict[tuple[str, str], OurScore]:
-    """Give the scores of ours by arm and column, by the table's metrics, average and statistic.
+    """Return our scores by arm and column, by the table's metrics, average and statistic.
 
     The rate is the one with the best statistic over seeds of the table's own metrics of a task.
     """
@@ -245,7 +246,7 @@ def pairs_frame(published: Published, counterparts: list[Counterpart]) -> DataFr
 def pair_texts(
     published: Published, counterpart: Counterpart, arm: Mapping[Any, Any]
 ) -> dict[str, str]:
-    """Write what a printed row and an arm have of PAIR_TITLES: theirs / ours, ? if not known."""
+    """Write each of PAIR_TITLES for a printed row and an arm: theirs / ours, ? if not known."""
     row = counterpart.row
     board = counterpart.board
     assert board  # a counterpart with arms has one

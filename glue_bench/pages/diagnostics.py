@@ -21,7 +21,7 @@ from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
 PHENOMENON_COLUMNS = ["category", "phenomenon"]
 PLACE_COLUMNS = ["arm", *PHENOMENON_COLUMNS]
 SIZE_COLUMNS = ["examples", "labels"]
-"""The number of pairs that show a phenomenon, and of the labels among them."""
+"""The number of pairs that show a phenomenon, and the number of different labels of these pairs."""
 ONE_LABEL = "°"
 R3_NOTE = (
     "R3: the Matthews correlation for three classes, times 100: mean ± sample standard deviation "
@@ -37,7 +37,7 @@ UNVERIFIED_TEXT = "labels and predictions are known to agree in their number onl
 
 
 def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
-    """Make the page of the diagnostic set; every run counts that has predicted AX.
+    """Make the page of the diagnostic set. Every run that has predicted AX counts.
 
     Args:
         board: The leaderboard. Its runs of MNLI at the reported rate are used.
@@ -84,7 +84,7 @@ def predicted_classes(
     """Read the classes that runs of MNLI predicted for AX.
 
     Args:
-        board: Where the predictions are.
+        board: The board whose results have the predictions.
         cells: The runs.
         diagnostic: The pairs that should have been predicted.
 
@@ -136,13 +136,14 @@ def phenomena_frame(
 
     Args:
         runs: The runs that count.
-        predicted: The classes that they predicted, by cell.
+        predicted: The classes that these runs predicted, by cell.
         diagnostic: The labels and the phenomena.
 
     Returns:
-        PLACE_COLUMNS (the phenomenon is empty for a whole category, both are for everything); mean,
-        std and n over seeds, of several pretrainings over these; SIZE_COLUMNS. With one label R3
-        counts as 0.
+        A frame with PLACE_COLUMNS; mean, std and n; and SIZE_COLUMNS. The phenomenon is empty in
+        the row of a whole category, and both are empty in the row of all pairs. mean, std and n are
+        taken over fine-tuning seeds, or over pretrainings if there are several. If all pairs have
+        one label, R3 counts as 0.
     """
     labels = diagnostic.pairs["label"].to_numpy()
     rows = []
@@ -201,7 +202,7 @@ def phenomena_table(phenomena: DataFrame) -> Table:
 
 
 def seeds_text(phenomena: DataFrame) -> str:
-    """Write the number of seeds of each arm."""
+    """Write how many seeds each arm has."""
     seeds = phenomena.groupby("arm", sort=False)["n"].first()
     return ", ".join(f"{arm} {count}" for arm, count in seeds.items())
 

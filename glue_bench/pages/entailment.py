@@ -2,7 +2,8 @@
 
 Wang et al. 2019, "SuperGLUE" (https://arxiv.org/abs/1905.00537), section 3.3: AX-b by the Matthews
 correlation; AX-g by accuracy and by the gender parity score, the share of its pairs of sentences
-that differ in a pronoun alone and get the same prediction. A pair is two rows after one another.
+that differ in a pronoun alone and get the same prediction. The two rows of a pair follow each
+other.
 """
 
 from pathlib import Path
@@ -37,7 +38,7 @@ def is_of_entailment(place: Path) -> bool:
 
 
 def entailment_page(board: Board, data: str) -> Page:
-    """Make the page of AX-b and AX-g; every run of RTE-SG counts that has predicted them.
+    """Make the page of AX-b and AX-g. Every run of RTE-SG that has predicted them counts.
 
     Args:
         board: The leaderboard. Its runs at the reported rate are used.
@@ -86,7 +87,7 @@ def entailment_frame(board: Board, data: str) -> DataFrame:
 
 
 def _read_logits(board: Board, cells: DataFrame, split: str) -> dict[str, np.ndarray]:
-    """Return what runs have predicted of a set, by cell."""
+    """Return the logits that runs have predicted for a set, by cell."""
     logits_by_cell: dict[str, np.ndarray] = {}
     for cell_id in cells["cell_id"]:
         logits = board.results.logits(cell_id, test=True).get(split)
@@ -98,7 +99,7 @@ def _read_logits(board: Board, cells: DataFrame, split: str) -> dict[str, np.nda
 def _values(task: str, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Return the scores of a set's metrics by their names in words.
 
-    Raises UserError where the labels are those of other rows.
+    Raises UserError if the labels belong to other rows.
     """
     if len(logits) != len(labels):
         fault = f"{len(labels)} rows have labels, but {len(logits)} were predicted"
@@ -113,7 +114,7 @@ def _values(task: str, logits: np.ndarray, labels: np.ndarray) -> dict[str, floa
 
 
 def gender_parity(predicted: np.ndarray) -> float:
-    """Return the share of pairs of rows after one another with the same prediction.
+    """Return the share of pairs of consecutive rows that got the same prediction.
 
     Raises UserError for an odd number of rows.
     """

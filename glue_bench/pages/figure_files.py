@@ -1,6 +1,6 @@
 """The files of figures: PDF, SVG and PNG without dates, and an SVG within an HTML page.
 
-An SVG has no ground and holds its own colours for dark pages.
+An SVG has no background, and has other colours on a dark page.
 """
 
 import base64
@@ -20,7 +20,7 @@ NO_DATES: dict[str, dict[str, None]] = {
     "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
     "png": {"Software": None},
 }
-"""The formats, and the metadata that would give the same figure other bytes each time."""
+"""The formats, and the metadata to leave out: they would change the bytes of the same figure."""
 PIXELS_PER_POINT = 1.9  # pixels of CSS for a point of an SVG: text of 7 points is 13 pixels
 _SVG_POINTS = re.compile(r'="([\d.]+)pt"')
 

@@ -38,7 +38,7 @@ ON_DARK = {
     CYCLE[4]: "#cf2a37",
     CYCLE[5]: "#f78d92",
 }
-"""What a dark page has in place of each colour."""
+"""The colour that replaces each colour on a dark page."""
 DASHES = ("solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAX_NAME = 24

@@ -52,7 +52,7 @@ VERDICT_STYLES: dict[str, dict[str, Any]] = {
 
 
 def forest_rows(comparison: Comparison, column: str) -> DataFrame:
-    """Give the contrasts of a column in the order of a forest.
+    """Give the contrasts of a column in the order of a forest plot.
 
     Returns:
         A frame by arm and reference: planned, difference, low, high, verdict, and `seeds`, the
@@ -241,7 +241,7 @@ def forest_handles(
 
 @paper_style()
 def draw_losses(comparison: Comparison) -> Figure:
-    """Draw the validation loss against the tokens seen, and how many tokens later the reference is.
+    """Draw the validation loss by tokens seen, and by how many tokens the reference is later.
 
     The training loss stands in where no validation loss was measured. A line is the mean over
     seeds, its band goes from the lowest to the highest seed. The legend begins with the lowest last

@@ -41,7 +41,7 @@ LEGEND = {
 }
 """The lines that explain the marks, and the headlines by the first part of their names."""
 CELL_PARTS = ["text", "mark", "interval", "chance"]
-"""What `cell_parts` returns of a measure."""
+"""The texts that `cell_parts` returns for a measure."""
 LEFT_OUT_COLUMNS = {
     "checkpoint": Column("Checkpoint"),
     "measure": Column("Left out"),
@@ -63,7 +63,7 @@ def inside_page(analysis: Analysis) -> Page:
 def headlines_table(analysis: Analysis) -> Table:
     """Make the table of headlines: a row for each measure, a column for each checkpoint.
 
-    A single checkpoint has two more columns: its interval and the range of chance.
+    If there is a single checkpoint, two more columns have its interval and the range of chance.
     """
     measures = analysis.measures
     is_shown = measures["measure"].isin(HEADLINES)
@@ -114,8 +114,8 @@ def left_out_table(analysis: Analysis) -> Table:
 def cell_parts(row: dict[Any, Any]) -> tuple[str, str, str, str]:
     """Write the value, mark, interval and chance of a measure (CELL_PARTS).
 
-    The mark says where the value lies beside the range of chance. Where chance is exact, the
-    interval of the value takes its place.
+    The mark says whether the value is below or above the range of chance. If chance is a single
+    number, the mark says whether the interval of the value lies below or above it.
     """
     is_share = HEADLINES[row["measure"]].endswith("(%)")
     low = high = row["value"]

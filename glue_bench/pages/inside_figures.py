@@ -32,7 +32,7 @@ BASELINES: dict[str, dict[str, Any]] = {
     "covariance": {"label": "positions at random", "marker": "^", "color": CYCLE[3]},
     "fresh": {"label": "fresh weights", "marker": "D", "color": CYCLE[2]},
 }
-"""How a figure draws what stands beside the measured share of a term."""
+"""How a figure draws the shares of each term that the measured share is compared with."""
 
 
 def checkpoint_panels(
@@ -122,12 +122,12 @@ def draw_measured(axes: Axes, measured: DataFrame, places: np.ndarray) -> None:
 
 @paper_style()
 def draw_decoding(measures: DataFrame) -> Figure:
-    """Draw how often the position of a token, and its word, are told rightly.
+    """Draw how often the position and the word of a token are predicted correctly.
 
-    A panel for each of the two, a line for each checkpoint. The layers are the sum of the rows of a
-    word and a position, and its norm; then, of real text, 0 (what enters block 1) and the output of
-    each block. The dashed line is the chance of a reader who knows nothing, the mean over the
-    checkpoints.
+    There is a panel for positions and one for words, with a line for each checkpoint. The first two
+    layers are the sum of a word's row and a position's row, and this sum after LayerNorm. The next
+    layers are read from real text: 0 (the input of block 1) and the output of each block. The
+    dashed line is the accuracy of a random guess, the mean over the checkpoints.
     """
     frame = measures.copy()
     frame[["source", "target"]] = frame["measure"].str.extract(r"decoding\.(\w+)\.(\w+)_accuracy")
@@ -147,7 +147,7 @@ def draw_decoding(measures: DataFrame) -> Figure:
 def decoded_layers(frame: DataFrame) -> Series:
     """Give the layer that each row was read from: "sum", "norm" or a number.
 
-    Random positions stand beside the sum.
+    Rows of random positions get the layer "sum".
     """
     names = frame["source"].replace({"random": "sum"})
     return names.where(frame["layer"].isna(), frame["layer"])

@@ -32,7 +32,7 @@ LAG_LEGEND = (
 
 
 def lag_tables(comparison: Comparison) -> list[Table]:
-    """Make the tables of tokens until a loss and of lags; none without curves of several arms."""
+    """Make the tables of tokens until a loss and of lags. A single arm's curve has none."""
     lags = lags_of(comparison)
     lags = lags[~lags["in_decay"].astype(bool)]
     if lags.empty:

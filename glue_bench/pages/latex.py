@@ -73,7 +73,7 @@ def latex_caption(page: Page, table: Table) -> str:
 
 
 def latex_label(page: Page, number: int) -> str:
-    """Make a label of the first words of a title; the tables behind the first have a number."""
+    """Make a label from the first words of a title. Every table but the first has a number, too."""
     words = re.findall(r"[a-z0-9]+", page.title.lower())
     label = "-".join(words[:4])
     if number > 1:

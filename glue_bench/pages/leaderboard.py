@@ -1,7 +1,7 @@
 """The page of a leaderboard: a table for each group of arms, then what explains the numbers.
 
-The parts stand in files of their own: `ranking` (the table of a group), `groups` (which groups,
-and the line above a table), `marks` (signs and legend), `setup` and `arms` (tables of facts).
+The parts have their own files: `ranking` (the table of a group), `groups` (which groups, and the
+line above a table), `marks` (signs and legend), `setup` and `arms` (tables of facts).
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ def leaderboard_tables(comparison: Comparison, screen: Page) -> list[Table]:
 
 
 def page_notes(comparison: Comparison) -> list[str]:
-    """Give the keys of the legend lines that no single table needs, but the page as a whole."""
+    """Return the keys of the legend lines that the page needs as a whole, and no single table."""
     board = comparison.board
     notes = []
     if len(comparison.contrasts_of("declared")):

@@ -100,7 +100,7 @@ LEGEND = {
     UNCONTROLLED: MARKS_NOTE,
     MISSING: MARKS_NOTE,
 }
-"""What may stand in a leaderboard (a column, a mark, a row), and the line that explains it."""
+"""The legend lines by the column, mark or row of a leaderboard that they explain."""
 MARKS_MEAN = (
     "▲ ▼ better, worse than the reference; bold best; * fewer runs than planned\n"
     "† a part of the rows, or other rows; ‡ one answer to everything\n"

@@ -16,7 +16,7 @@ from glue_bench.pages.page import Column, Part, Table
 from glue_bench.records.environment import Environment
 
 RESULTS = "RESULTS"
-"""What a report calls the folder of results: it is the same wherever they lie."""
+"""The name of the folder of results in a report, which does not depend on where the folder is."""
 
 
 def experiment_folder(results: Results) -> str:

@@ -6,7 +6,7 @@ import pandas as pd
 
 LEAST_P = 0.0001
 """Smaller p-values are shown as smaller than this."""
-MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
+MISSING = "–"  # noqa: RUF001 (a table shows an en dash for a missing value)
 NUMBER_SUFFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3))
 """The letters behind large numbers, the largest first; B is a billion, T a trillion."""
 

@@ -74,7 +74,7 @@ class Table:
         legend: The lines below the table.
         bold: Which cells are bold (bool), with the index of the frame and some of its columns.
         marks: What stands behind the text of a cell (str), likewise.
-        feet: How many of the last rows are of another kind: what the rows above are compared with.
+        feet: How many of the last rows are feet: rows that the rows above are compared with.
         notes: Keys of legend lines that the table needs beside those of its columns, its marks, its
             bold cells and its missing numbers.
     """
@@ -149,10 +149,10 @@ class Page:
         title: The heading of the page.
         tables: The tables, from top to bottom.
         banner: A warning above everything (made-up data).
-        data: What CSV and JSON have; the whole frame of the first table if it is not given.
+        data: The rows of CSV and JSON; by default the whole frame of the first table.
         decimals: How many decimals the numbers have in CSV and JSON.
         column_decimals: The columns that have another number of decimals there.
-        figures: Its figures, which HTML shows above the tables.
+        figures: The figures, which HTML shows above the tables.
     """
 
     title: str
@@ -165,7 +165,7 @@ class Page:
 
     @property
     def rows(self) -> DataFrame:
-        """What CSV and JSON have."""
+        """The rows of CSV and JSON."""
         if self.data is None:
             return self.tables[0].frame
         return self.data
@@ -187,10 +187,10 @@ class Part:
 
     Attributes:
         title: The heading of the part.
-        tables: Its tables, below its figures.
-        figures: Its figures.
-        listing: What a user types, below the tables.
-        folded: Parts that only show their titles until a reader opens them.
+        tables: The tables of the part, below its figures.
+        figures: The figures of the part.
+        listing: Commands for the user to type, below the tables.
+        folded: Parts inside this part, which only show their titles until a reader opens them.
     """
 
     title: str

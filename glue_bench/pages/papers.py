@@ -36,7 +36,7 @@ LEGEND = {
 }
 PAIRS_LEGEND = ("Theirs / ours; ? is not stated.",)
 METRIC_SUFFIXES = {"f1": " F1", "spearmanr": " Spearman", "mean": " mean"}
-"""What stands behind the title of a task in a column that is not its main metric."""
+"""What follows the title of a task if the column is not the task's main metric."""
 LIST_COLUMNS = {
     "table": Column("Table"),
     "title": Column("What it is"),
@@ -109,7 +109,7 @@ def other_rows(results: Results) -> list[str]:
 
 
 def pairs_table(pairs: DataFrame) -> Table:
-    """Make the table of what theirs and ours have, without columns that are empty in all rows."""
+    """Make the table of the settings of theirs and ours, without columns that are empty."""
     columns = {}
     for name, title in PAIR_TITLES.items():
         if (pairs[name] != "").any():
@@ -203,7 +203,7 @@ def partial_columns(published: Published, tasks: tuple[str, ...]) -> list[str]:
 def column_title(column: str) -> str:
     """Give the title that the leaderboard has, with another metric behind it.
 
-    What is no GLUE task has its own name.
+    A column that is no task of GLUE keeps the paper's name.
     """
     if column == AVERAGE:
         return "Avg."

@@ -1,4 +1,4 @@
-"""Published GLUE tables as values; papers.yaml has what is printed, and how it came about."""
+"""Published GLUE tables as values. papers.yaml has their scores and how these came about."""
 
 import math
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ class PrintedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A published table, as papers.yaml explains it; what is None the source does not say.
+    """A published table, as papers.yaml explains it. A field is None if the source does not say it.
 
     Attributes:
         title: What the table is.
@@ -102,7 +102,7 @@ class Published:
 
     @property
     def singly(self) -> Average:
-        """Each column that has scores of ours for itself; as an average, their mean."""
+        """The convention in which each printed column that we have scores for is one part."""
         parts = {}
         for name in self.columns:
             scores = scores_of(name)
@@ -136,9 +136,9 @@ def is_copy_of(checkpoint: str, published: str) -> bool:
 
 
 def scores_of(column: str) -> Part:
-    """Give the tasks, splits and metrics of ours whose mean a printed column has.
+    """Return our tasks, splits and metrics whose mean a printed column shows.
 
-    Empty for the average and for what is not GLUE.
+    The result is empty for the average and for columns outside of GLUE.
     """
     if column in COLUMNS:
         task, split = COLUMNS[column]
@@ -154,7 +154,7 @@ def scores_of(column: str) -> Part:
 
 
 def published_table(rows: Mapping[str, Any], columns: str, **facts: Any) -> Published:
-    """Make a table of what papers.yaml has under a name.
+    """Make a table from the entry of papers.yaml for one name.
 
     Args:
         rows: The facts of each row by its label; `scores` is a text with a number for each column.

@@ -1,6 +1,6 @@
 """How pages are written: Markdown, CSV, JSON and HTML; LaTeX and the terminal have their own files.
 
-Every format prints the texts of `Table.rows`, so that none can say anything else.
+Every format prints the texts of `Table.rows`, so that all formats say the same.
 """
 
 import json

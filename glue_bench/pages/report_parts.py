@@ -35,7 +35,7 @@ LOSS_CAPTION = (
     "of few arms a band goes from the lowest to the highest seed."
 )
 DAMAGED = (AttributeError, LookupError, OSError, TypeError, ValueError)
-"""What reading a damaged analysis may raise."""
+"""The errors that reading a damaged analysis may raise."""
 
 
 def report_parts(comparison: Comparison) -> list[Part]:
@@ -80,7 +80,7 @@ def differences_part(comparison: Comparison) -> Part:
 def forest_of(
     comparison: Comparison, columns: list[str], name: str, title: str
 ) -> tuple[Drawing, ...]:
-    """Draw the forest of those columns in which the difference of two arms is known, if any is."""
+    """Draw the forest of the columns in which some difference of two arms is known, if any."""
     compared_columns = set(comparison.contrasts.dropna(subset="difference")["column"])
     drawn_columns = [column for column in columns if column in compared_columns]
     if not drawn_columns:

@@ -34,14 +34,15 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
 
     Args:
         comparison: The groups of arms and the variances that were found.
-        difference: The true difference, in points, of losses in nats.
+        difference: The true difference, in points, or in nats for a loss.
         power: The probability with which it has a verdict.
 
     Returns:
         A page with a table for each group; as CSV and JSON it has the `power_frame`.
 
     Raises:
-        UserError: nothing has run yet; or the difference or the power is none.
+        UserError: all arms are finished models; nothing has run yet; or the difference or the power
+            is out of range.
     """
     board = comparison.board
     results = board.results

@@ -19,7 +19,7 @@ CHOSEN_ON = {
     "validation": "validation, which is optimistic",
     HELD_OUT: "the slice held out of train",
 }
-"""What a sentence calls the rows by which an epoch or a rate was chosen."""
+"""The names, in a sentence, of the rows by which an epoch or a rate was chosen."""
 SPLIT_NAMES = {
     "validation_matched": "matched validation",
     "validation_mismatched": "mismatched validation",
@@ -112,7 +112,7 @@ def planned_contrasts_text(comparison: Comparison) -> str:
 
 
 def coverage_text(comparison: Comparison) -> str:
-    """Say which other runs and rows the intervals speak of."""
+    """Say which other runs and rows the intervals hold for."""
     contrasts = comparison.contrasts_of("reference", CONVERSION)
     tested = contrasts[contrasts["why"] == ""]
     origins = comparison.board.table.set_index("arm")["origin"]
@@ -193,7 +193,7 @@ def reported_text(board: Board) -> str:
 
 
 def data_text(board: Board) -> str:
-    """Say where the rows are from, and which share of the official ones was there."""
+    """Say where the rows are from, and which share of the official rows was read."""
     results = board.results
     texts = [results.data_source]
     for task in results.partial_tasks:
@@ -211,7 +211,7 @@ def data_text(board: Board) -> str:
 
 
 def other_rows(board: Board, task: str) -> list[str]:
-    """Say in which splits of a task the rows are fewer than the official ones, or other rows."""
+    """Say in which splits of a task there are fewer rows than the official ones, or other rows."""
     rows = board.results.tasks["rows"][task]
     official = find_task(task).splits
     texts = []

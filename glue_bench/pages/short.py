@@ -40,7 +40,7 @@ FOR_READERS = ("markdown", "latex", "html")
 
 
 def short_page(comparison: Comparison, format: str = "markdown") -> Page:
-    """Make the leaderboard's short page: only what a table of a paper has.
+    """Make the leaderboard's short page, with the rows and columns of a paper's table.
 
     Raises UserError for CSV and JSON, whose readers want numbers in cells of their own.
     """
@@ -88,7 +88,7 @@ def short_table(comparison: Comparison, group: Group, heading: str, frame: DataF
 
 
 def short_title(board: Board, name: str) -> str:
-    """Write the title of a column, with its metrics if they are others than accuracy alone."""
+    """Write the title of a column, with its metrics unless accuracy is the only metric."""
     title = board.title_of(name)
     if is_partial(board, name):
         title += PARTIAL

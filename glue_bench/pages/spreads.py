@@ -45,7 +45,7 @@ LEGEND = {
     "few runs": "Of two seeds p rests on the spread of all arms together, and is too small where "
     "one arm varies more than the others: take three.",
 }
-"""What may stand in the tables, and the line that explains it."""
+"""The legend lines by the column or row of the tables that they explain."""
 
 
 def spread_tables(comparison: Comparison, contrasts: DataFrame) -> list[Table]:
@@ -53,7 +53,7 @@ def spread_tables(comparison: Comparison, contrasts: DataFrame) -> list[Table]:
 
     Args:
         comparison: The estimates of the groups.
-        contrasts: The contrasts that the page shows; of few seeds the legend warns.
+        contrasts: The contrasts that the page shows. The legend warns if a contrast has few seeds.
 
     Returns:
         The tables of the groups in which anything was tested.
@@ -109,7 +109,7 @@ def spread_table(comparison: Comparison, group: Group) -> Table:
             continue
         low, high = estimate.limits
         notes.add(cluster_note(estimate))
-        if smallest > high - low:  # more than scores can differ
+        if smallest > high - low:  # two scores cannot differ by so much
             smallest = math.nan
         row = {"column": comparison.board.title_of(estimate.column)}
         values = deviations(estimate, group.reference) | {"smallest": smallest}

@@ -1,7 +1,7 @@
 """Warnings on top of a table whose runs can tell no arms apart: the reason, and a remedy.
 
-Without them such a table reads "not told apart", as that of a good comparison may. To add a
-warning, give it a constant, and let `table_warnings` return it.
+Without a warning such a table would only say "not told apart", like the table of a good comparison.
+To add a warning, give it a constant, and let `table_warnings` return it.
 """
 
 import pandas as pd
@@ -15,7 +15,7 @@ from glue_bench.stats.verdicts import Group
 FLOOR = "none"
 """The variant without positions, whose arms are meant to fail where order decides."""
 NEARLY_ALL = 99.0
-"""Scores from here on leave no room for a difference that could be seen."""
+"""Scores from this value on leave no room for a difference that could be seen."""
 SWAPS_AT_CHANCE = 55.0
 """Encoders that never learned the order of words had up to 53 in the swap test."""
 UNRANKED = "wnli"

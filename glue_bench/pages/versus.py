@@ -33,7 +33,7 @@ COVERS = {
     ),
     "seeds and examples": "Intervals cover other seeds and other examples.",
 }
-"""The first line of the page, by what the data allow."""
+"""The first line of the page, by the kind of the data."""
 LEGEND = {
     "difference": (
         "Difference: the first system less the second, in the unit of the metric; points "
@@ -122,7 +122,7 @@ def _standing(versus: Versus, estimate: ColumnEstimate, system: str) -> str:
 
 
 def differences_table(versus: Versus, contrasts: DataFrame) -> Table:
-    """Return the contrasts of every column as texts, with the legend of what they mean."""
+    """Return the contrasts of every column as texts, with a legend."""
     titles = column_titles(versus)
     decimals: dict[str, int] = {}
     for estimate in versus.group.estimates:
@@ -170,13 +170,13 @@ def _contrast_texts(
 
 
 def noise_table(versus: Versus) -> Table:
-    """Return for each column where the variance of a difference is from, and what reduces it."""
+    """Return for each column the sources of a difference's variance, and what reduces it."""
     titles = column_titles(versus)
     rows: list[dict[str, str]] = []
     for estimate in versus.group.estimates:
         low, high = estimate.limits
         smallest = _smallest(versus, estimate.column)
-        if smallest > high - low:  # more than scores can differ
+        if smallest > high - low:  # two scores cannot differ by so much
             smallest = math.nan
         row = {
             "task": titles[estimate.column],

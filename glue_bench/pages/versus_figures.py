@@ -16,7 +16,7 @@ MAX_PANELS = 8
 
 
 def versus_figures(versus: Versus) -> tuple[Drawing, ...]:
-    """Draw the differences of the first column, and beside each other those of a few others.
+    """Draw the differences of the first column, and those of a few other columns side by side.
 
     The first column is the average, if there is one. Systems are in its order, the best on top.
     """

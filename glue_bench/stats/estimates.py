@@ -38,12 +38,12 @@ class ColumnEstimate:
         column: The name of the column.
         lowest_is_best: Whether a lower value is better, as of a loss.
         limits: The smallest and the largest value that is possible.
-        means: The mean of each arm that has a run, in points or in nats. With several pretrainings
-            it is the mean of their means.
+        means: The mean of each arm that has a run, in points or in nats. If an arm has several
+            pretrainings, the means of the pretrainings are averaged.
         seeds: The number of each arm's fine-tuning seeds, or of its pretraining seeds if `blocked`.
         untested: By arm, why it has no interval.
         arms: The arms that have an interval.
-        blocked: Whether intervals are made of several pretraining seeds, which are blocks.
+        blocked: Whether intervals are computed from several pretraining seeds, which are blocks.
         finetuned: Whether a run costs a fine-tuning. Measures of a pretrained encoder do not.
         tasks: The runs of `arms` in each task, multiplied by the weight of the task. Tasks vary
             independently.
@@ -131,7 +131,7 @@ class ColumnEstimate:
 
     @cached_property
     def spreads(self) -> list[Spread]:
-        """Return the spread over seeds of each independent part; none of single runs."""
+        """Return the spread over seeds of each independent part. Single runs have no spread."""
         if self.single_runs:
             return []
         if self.blocked:
@@ -143,7 +143,7 @@ class ColumnEstimate:
         return spreads
 
     def difference_variance(self, arm: str, reference: str) -> tuple[float, float]:
-        """Return V of the difference of two arms, and its degrees of freedom."""
+        """Return V, the variance of the difference of two arms, and its degrees of freedom."""
         row = self.arms.index(arm)
         column = self.arms.index(reference)
         examples = self.examples[row, column]
@@ -173,8 +173,8 @@ class ColumnEstimate:
 
         The sources are "pretraining" (of several seeds; with one fine-tuning seed for each it
         includes fine-tuning), "finetuning" and "examples". A share is NaN if its source is not
-        known: of single runs all but the examples, of scores alone the examples. There are no
-        shares without a tested difference.
+        known: single runs show the examples alone, and scores without predictions do not show the
+        examples. There are no shares without a tested difference.
         """
         shares = dict.fromkeys(SOURCES, math.nan)
         if reference not in self.arms or len(self.arms) < 2:
@@ -207,7 +207,7 @@ class ColumnEstimate:
 
         This is the component of arm by pretraining seed. It is NaN without blocks. With one
         fine-tuning seed for each pretraining only its sum with the variance of fine-tuning is
-        known, and returned.
+        known, and this sum is returned.
         """
         if not self.blocked or len(self.arms) < 2:
             return np.nan
@@ -308,7 +308,7 @@ def _with_variances(estimate: ColumnEstimate, column_runs: ColumnRuns) -> Column
     weights = mean_weights(unit_owners) @ units
     arm_means = weights @ scores.values
     means = dict(zip(estimate.arms, arm_means.tolist(), strict=True))
-    if not len(column_runs.labels):  # scores alone, which say nothing of examples
+    if not len(column_runs.labels):  # without predictions the variance over examples is not known
         arms = len(estimate.arms)
         zeros = np.zeros((arms, arms))
         return replace(

@@ -1,11 +1,12 @@
-"""The variance of a difference of two arms over examples, and what the variance over seeds repeats.
+"""The variance over examples of a difference of two arms, and its overlap with the seeds' variance.
 
 An arm's contribution of example i is the mean over its runs of h_i (`sums.contributions`). With
 d_i, the difference of two arms' contributions of example i, the variance of the difference of their
 scores over N examples is var(d) / N.
 
-The runs of an arm do not agree on every example. This part is in the variance over examples, and
-the scores of the runs vary by it as well, so that it is computed here to be subtracted once.
+The runs of an arm do not agree on every example. This disagreement is a part of the variance over
+examples, and also of the variance over seeds. It is computed here, so that it can be subtracted
+once.
 """
 
 import numpy as np
@@ -19,14 +20,15 @@ def example_variance(
 ) -> np.ndarray:
     """Return V_ex, the variance over examples of the difference of each pair of arms.
 
-    Two examples are added on which the arms differ as much as they can, one in favour of each arm
-    (Bonett and Price 2012), and the larger variance counts. Without them, two arms that agree on
-    all examples would have an interval of no width. A loss needs none.
+    The variance is computed a second time, with two more examples on which the arms differ as much
+    as possible, one in favour of each arm (Bonett and Price 2012). The larger variance counts.
+    Without these examples, two arms that agree on all examples would have an interval of no width.
+    A loss needs none.
 
     Args:
         column_runs: The runs of a column.
-        weights: (arms, runs), which make an arm's mean of its runs.
-        values: The contributions (runs, examples); of clusters where the column has clusters.
+        weights: The weights (arms, runs) by which the mean of each arm is a sum over runs.
+        values: The contributions (runs, examples), or (runs, clusters) if the column has clusters.
 
     Returns:
         Variances (arms, arms); on the diagonal the variance of an arm's own mean.
@@ -40,7 +42,8 @@ def example_variance(
     wrong_values = _contributions_with_two_more(column_runs, better=False)
     ahead = _centred(weights @ right_values)
     behind = _centred(weights @ wrong_values)
-    # |a - b|^2 = |a|^2 + |b|^2 - 2 a b for the arm of the row ahead of the arm of the column.
+    # |a - b|^2 = |a|^2 + |b|^2 - 2 a b, where the added examples favour the arm of the row (a) over
+    # the arm of the column (b).
     ahead_squares = np.sum(ahead**2, axis=1)
     behind_squares = np.sum(behind**2, axis=1)
     sums = ahead_squares[:, None] + behind_squares
@@ -59,9 +62,9 @@ def _centred(values: np.ndarray) -> np.ndarray:
 def shared_variance(values: np.ndarray, owners: np.ndarray, blocked: bool) -> np.ndarray:
     """Return the part of V_ex that the variance over seeds contains as well.
 
-    It is the variance over seeds of what an example contributes. With blocks it is taken of the
-    differences within a block, because what all arms of a block have in common takes no part in
-    their difference.
+    It is the variance over seeds of the contribution of an example. With blocks, the differences of
+    arms within a block are taken, because an effect that all arms of a block share does not change
+    their differences.
 
     Args:
         values: Contributions (runs, examples) of single runs, or of an arm's mean in each block.
@@ -83,7 +86,7 @@ def shared_variance(values: np.ndarray, owners: np.ndarray, blocked: bool) -> np
         return covariance / divisor
     squares_of_runs = np.sum(residuals**2, axis=1)
     squares = np.bincount(owners, squares_of_runs)
-    # An arm with one run has no residuals, and 0 over 1.
+    # The residuals of an arm with one run are 0. Its variance becomes 0 / 1 here.
     freedom = np.maximum(counts - 1, 1)
     divisors = counts * freedom * rows * (rows - 1)
     variances = np.diag(squares / divisors)
@@ -104,7 +107,8 @@ def finetuning_variance(values: np.ndarray, cells: np.ndarray, owners: np.ndarra
         Variances (arms, arms); 0 for an arm that has no block with two fine-tuning seeds.
     """
     counts = np.bincount(cells)
-    # A cell's mean of n runs has the variance c / n, which is known with n - 1 degrees of freedom.
+    # If a run has the variance c, the mean of a cell's n runs has the variance c / n, which is
+    # known with n - 1 degrees of freedom.
     of_means = np.diag(shared_variance(values, cells, blocked=False))
     freedom = np.bincount(owners, counts - 1)
     weighted = of_means * counts * (counts - 1)

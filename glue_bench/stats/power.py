@@ -1,8 +1,8 @@
-"""How many seeds it takes until a difference has a verdict, by the arithmetic of the verdicts.
+"""The number of seeds with which a true difference gets a verdict, computed as verdicts are.
 
-Experiments with the estimated variances are drawn and judged as `verdicts` judges: with the same V,
-degrees of freedom and correction. The draws do not depend on the variances, which only scale them,
-so that one set of draws serves all designs.
+Experiments are drawn at random with the estimated variances. They are judged as `verdicts` judges
+real ones: with the same V, degrees of freedom and correction. The variances only scale the draws,
+so one set of draws serves all designs.
 """
 
 import math
@@ -48,7 +48,7 @@ POWER_COLUMNS = [
 
 
 class Costs(NamedTuple):
-    """What one pretraining and what one fine-tuning of an arm costs, in one unit, as seconds."""
+    """The costs of one pretraining and one fine-tuning of an arm, in one unit, such as seconds."""
 
     pretraining: float
     finetuning: float
@@ -61,7 +61,7 @@ def power_frame(
 
     The frame has POWER_COLUMNS, and a row by group, column and kind of `seeds` whose variance is
     known: "fine-tuning" seeds of one pretraining, or "pretraining" seeds. Each pretraining gets the
-    number of fine-tuning seeds that makes the design cheapest. `cost` is that of one arm. `why`
+    number of fine-tuning seeds that makes the design cheapest. `cost` is the cost of one arm. `why`
     says what is missing.
 
     Args:
@@ -109,8 +109,9 @@ class Variances:
         finetuning: The variance of a run over fine-tuning seeds, for each independent task.
         pretraining: The variance of the component of arm by pretraining seed.
         examples: The variance of a difference over examples alone.
-        fixed: With one pretraining of each arm it takes the place of `examples`. It also contains
-            the effect of these pretrainings on single examples, which no fine-tuning seed changes.
+        fixed: The variance that replaces `examples` if each arm has one pretraining. It also
+            contains the effect of these pretrainings on single examples, which no fine-tuning seed
+            changes.
         overlap: The share of the spread over seeds that the variance over examples contains.
         examples_freedom: The degrees of freedom of `examples`.
     """
@@ -140,7 +141,7 @@ class Variances:
             yield {"seeds": "pretraining", **self._pretraining_design(difference, power, costs)}
 
     def _finetuning_design(self, difference: float, power: float, costs: Costs) -> dict[str, Any]:
-        """Return the cheapest fine-tuning seeds of one pretraining, or why no number will do."""
+        """Return the cheapest number of seeds of one pretraining, or why no number is enough."""
         variances = replace(self, examples=self.fixed)
         if not variances.examples_suffice(difference, power):
             return {"why": TOO_FEW_EXAMPLES.format(spread=math.sqrt(self.fixed))}
@@ -151,7 +152,7 @@ class Variances:
         return _design(1, seeds, costs)
 
     def _pretraining_design(self, difference: float, power: float, costs: Costs) -> dict[str, Any]:
-        """Return the cheapest pretraining and fine-tuning seeds, or why no number will do."""
+        """Return the cheapest numbers of seeds of both kinds, or why none are enough."""
         if not self.examples_suffice(difference, power):
             return {"why": TOO_FEW_EXAMPLES.format(spread=math.sqrt(self.examples))}
         # If fine-tuning seeds do not vary, more of them only cost more.
@@ -195,7 +196,7 @@ class Variances:
         return self._verdict_share(observed, [unit], [variance], total)
 
     def examples_suffice(self, difference: float, power: float) -> bool:
-        """Return whether endless seeds would do, so that the dev set is the only limit."""
+        """Return whether infinitely many seeds reach the power in spite of the dev set's size."""
         contrasts = self.arms - 1
         quantile = -ndtri(ALPHA / 2 / contrasts)
         if self.examples == 0:
@@ -238,8 +239,8 @@ class Variances:
 def variances_of(estimate: ColumnEstimate, reference: str, arms: int) -> Variances:
     """Return the variances of an estimate whose reference has an interval.
 
-    With one fine-tuning seed for each pretraining only the sum of their variances is known. It
-    counts as the variance of pretraining.
+    With one fine-tuning seed for each pretraining, only the sum of the variances of pretraining and
+    fine-tuning is known. The sum counts as the variance of pretraining.
 
     Args:
         estimate: The estimate of a column.
@@ -276,7 +277,7 @@ def smallest_number(power_of: Callable[[int], float], power: float, limit: int) 
     """Return the smallest number from 2 to `limit` that has the power, or None if none has it.
 
     Args:
-        power_of: The power by number; it must not fall.
+        power_of: A function from the number to the power; it must not fall.
         power: The power that is asked for.
         limit: The largest number to try.
     """

@@ -28,7 +28,7 @@ class Runs(NamedTuple):
         """Return the runs of these arms, which get the indices 0, 1, ... in the order given."""
         rows_by_arm = [np.flatnonzero(self.arms == arm) for arm in arms]
         counts = np.array([len(rows) for rows in rows_by_arm], dtype=int)
-        # The empty array makes this an array of indices also without any arm.
+        # With the empty array the result is an array of indices even if there is no arm.
         rows = np.concatenate([*rows_by_arm, np.zeros(0, int)])
         return Runs(
             arms=np.repeat(np.arange(len(arms)), counts),
@@ -39,9 +39,10 @@ class Runs(NamedTuple):
 
     @property
     def cells(self) -> np.ndarray:
-        """Number the pairs of arm and pretraining seed that have a run; return each run's, (runs,).
+        """Return the number of each run's pair of arm and pretraining seed, (runs,).
 
-        The numbers rise by arm, and within an arm by pretraining seed.
+        Only pairs with a run have a number. The numbers rise by arm, and within an arm by
+        pretraining seed.
         """
         pairs = np.stack([self.arms, self.pretraining_seeds])
         _, numbers = np.unique(pairs, axis=1, return_inverse=True)
@@ -66,7 +67,8 @@ class Runs(NamedTuple):
     def finetuning_seeds(self) -> float:
         """Return the harmonic mean of the fine-tuning seeds of each arm and pretraining seed.
 
-        The variance of a mean of n runs is that of a run over n, so that 1 / n is what averages.
+        The variance of a mean of n runs is the variance of one run divided by n. So the values 1 /
+        n are averaged.
         """
         seeds = np.bincount(self.cells)
         mean_inverse = np.mean(1 / seeds)
@@ -86,26 +88,26 @@ class Runs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnRuns:
-    """The runs of one column, of all arms of an experiment, at the learning rates chosen.
+    """The runs of one column, for all arms of an experiment, at the chosen learning rates.
 
     Attributes:
         measure: What the column measures.
         task: The task; columns of one task share their runs.
         arms: The names of the arms.
         runs: The scores.
-        predictions: What the metric takes of each run, (runs, examples). For a ratio of two sums
-            these are the numerators by document or piece of text: the summed loss of a "loss", the
-            hits of a "share".
-        labels: Gold labels, (examples,). For a ratio these are the denominators: the tokens of a
+        predictions: The input of the metric, (runs, examples). For a ratio of two sums it is the
+            numerators by document or piece of text: the summed loss of a "loss", the hits of a
+            "share".
+        labels: Gold labels, (examples,). For a ratio they are the denominators: the tokens of a
             "loss", the trials of a "share".
-        problems: By arm, why its runs cannot be compared. If it has all arms, `predictions` and
-            `labels` may be empty.
+        problems: The reason, by arm, why the runs of the arm cannot be compared. If all arms have
+            one, `predictions` and `labels` may be empty.
         averaged: Whether the column counts in the average.
         clusters: The number of each example's cluster, (examples,), where some examples share a
             text. Every number up to the largest occurs.
         single_runs: Whether each arm has one run, whose interval covers other examples alone.
-        finished_arms: The arms whose model is finished: no seed decides its score. A group of them
-            alone is compared as single runs are.
+        finished_arms: The arms whose model is finished: no seed decides its score. A group in which
+            all arms are finished is compared as single runs are.
     """
 
     measure: Measure

@@ -1,18 +1,19 @@
 """How far the mean of an arm spreads over seeds, and the variance V of the difference of two arms.
 
 A run's score is y = mu + a + b + c: `a` is the effect of the examples (the runs of an arm share it,
-and all arms see the same examples), `b` that of the seed, `c` that of seed and example together.
-The difference of two arms' means over n seeds varies by
+and all arms see the same examples), `b` is the effect of the seed, and `c` is the effect of seed
+and example together. The difference of two arms' means over n seeds varies by
 
     V = V_ex + max(0, s - I_a / n_a - I_r / n_r)        s = s_a^2 / n_a + s_r^2 / n_r
 
 V_ex is the variance over examples with the runs held fixed, s_a^2 the variance of an arm's scores
 over seeds, and I the variance of `c`. V_ex and s both contain `c`, so that it is subtracted once.
 
-Few seeds give a poor s_a^2. So it is pooled over the arms of a block. But where one arm is less
-stable than the others, the pooled variance would be too small for it. So the larger one counts:
-s_a^2 = max(S_a^2, S_p^2). The difference over sqrt(V) is taken as Student's t with the degrees of
-freedom of Satterthwaite (1946): V^2 over the sum of v^2 / f over the parts v of s, f their degrees.
+With few seeds, s_a^2 is a poor estimate. So it is pooled over the arms of a block. But if one arm
+is less stable than the others, the pooled variance is too small for this arm. So the larger
+variance counts: s_a^2 = max(S_a^2, S_p^2). The difference over sqrt(V) is taken as Student's t. Its
+degrees of freedom are V^2 over the sum of v^2 / f (Satterthwaite 1946), where v are the parts of s,
+and f are their degrees of freedom.
 
 With several pretraining seeds the arms of one seed share initial weights, masks and order: they are
 a randomised block. Then the mean square of the residuals counts, after the effects of the arm and
@@ -27,7 +28,7 @@ import numpy as np
 from scipy.special import stdtrit  # a tenth of the time that scipy.stats takes to load
 
 MIN_SEEDS_FOR_OWN_FREEDOM = 3
-"""With two seeds an arm's own variance would have one degree of freedom, which is too few."""
+"""The fewest seeds for which an arm's own variance counts: two give one degree of freedom."""
 TAIL = 0.025
 FEW_DEGREES = 4
 """Up to this many pooled degrees of freedom `combine_variances` lowers the freedom of V."""
@@ -70,8 +71,8 @@ def spread_over_blocks(means: np.ndarray) -> Spread:
 
     With A arms, P blocks and the variances v, the sum R_a of an arm's squared residuals has the
     expectation (P - 1) ((1 - 2/A) v_a + sum_b v_b / A^2). With the pooled mean square S_p^2 in
-    place of the mean of all v_b, v_a = (R_a / (P - 1) - S_p^2 / A) A / (A - 2). Two arms have the
-    same residuals but for the sign, and so one variance.
+    place of the mean of all v_b, v_a = (R_a / (P - 1) - S_p^2 / A) A / (A - 2). The residuals of
+    two arms differ only in sign, so two arms get the same variance.
 
     Args:
         means: The mean of an arm in a block, (..., arms, blocks), two by two at least.
@@ -118,11 +119,12 @@ def combine_variances(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return V, the variance of the difference of two arms, and its degrees of freedom.
 
-    A spread with few degrees of freedom is often far too small by chance. V then seems to be that
-    of the examples, which have many degrees, and with Satterthwaite's freedom up to 13% of the
-    intervals miss. So, up to FEW_DEGREES, the spread counts (t / z)^2 times in the formula for the
-    freedom, but once in V. Here t and z are the 97.5% quantiles of Student's t with the spread's
-    own degrees and of the normal distribution. In simulations about 5% miss at most then.
+    A spread with few degrees of freedom is often far too small by chance. V then hardly exceeds the
+    variance over examples, which has many degrees of freedom. With Satterthwaite's formula up to
+    13% of the intervals would miss the true difference. So, up to FEW_DEGREES, the spread counts (t
+    / z)^2 times in the formula for the freedom, but once in V. Here t and z are the 97.5% quantiles
+    of Student's t with the spread's own degrees and of the normal distribution. In simulations
+    about 5% miss at most then.
 
     Args:
         spreads: The spreads of independent parts of a measure, such as the tasks of an average,

@@ -1,8 +1,9 @@
 """Metrics as functions of sums over examples.
 
-In this way all runs are scored at once, also without one of the examples. Accuracy is a mean, the
-Matthews correlation is a function of the counts of a two-by-two table, Pearson's correlation is a
-function of first and second moments, and a loss is the summed loss over the number of tokens.
+So all runs are scored at once, and each run can be scored again without one of its examples.
+Accuracy is a mean, the Matthews correlation is a function of the counts of a two-by-two table,
+Pearson's correlation is a function of first and second moments, and a loss is the summed loss over
+the number of tokens.
 """
 
 import numpy as np
@@ -11,7 +12,7 @@ from glue_bench.data.measures import Measure
 from glue_bench.data.metrics import CONSTANT
 
 RATIOS = frozenset({"loss", "share"})
-"""The metrics of an encoder without a fine-tuning: the sum of predictions over that of labels."""
+"""The metrics of a pretrained encoder: the sum of predictions over the sum of labels."""
 NEGLIGIBLE = 1e-12
 """A variance below this share of the mean square is a rounding error."""
 
@@ -99,8 +100,8 @@ def contributions(measure: Measure, predictions: np.ndarray, labels: np.ndarray)
 
         h_i = N y - (N - 1) y_without_i
 
-    where y is the score on all N examples, of which there must be two at least. For an accuracy
-    h_i is 100 if the example is right, and 0 if it is wrong.
+    where y is the score on all N examples. N must be at least 2. For an accuracy h_i is 100 if the
+    example is right, and 0 if it is wrong.
 
     Args:
         measure: The measure, for its metric and its unit.
@@ -124,8 +125,8 @@ def cluster_values(values: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     """Return the values of clusters in place of the contributions of their examples.
 
     A cluster's value is the run's mean plus C / N times the sum of its examples' deviations from
-    the mean, for C clusters of N examples. So the mean over clusters is the run's mean, and the
-    variance over clusters divided by C is the cluster-robust variance of the mean,
+    the mean, for C clusters of N examples. Then the mean over clusters is the run's mean, and the
+    variance over clusters, divided by C, is the cluster-robust variance of the mean,
 
         C / (C - 1) sum_c (sum_{i in c} (h_i - y))^2 / N^2            (Liang and Zeger 1986)
 

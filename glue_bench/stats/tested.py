@@ -20,7 +20,7 @@ def find_rows(column_runs: ColumnRuns, arms: Sequence[str]) -> dict[str, np.ndar
 
 
 def has_blocks(pretrainings: Mapping[str, set[int]]) -> bool:
-    """Return whether the arms have several pretraining seeds together."""
+    """Return whether there are several pretraining seeds among all arms."""
     seeds: set[int] = set()
     for seeds_of_arm in pretrainings.values():
         seeds |= seeds_of_arm

@@ -78,8 +78,8 @@ class Group:
     Attributes:
         arms: The arms, with the reference.
         reference: The arm that the others are compared with.
-        kind: With `reference` it tells a group from others.
-        estimates: What `assess` adds: the estimates of the columns. The primary column, on which
+        kind: The kind of the group. No two groups have the same kind and the same reference.
+        estimates: The estimates of the columns, which `assess` adds. The primary column, on which
             the arms are judged, comes first.
     """
 
@@ -122,7 +122,7 @@ def assess(
 
 
 def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) -> pd.DataFrame:
-    """Return each arm's contrast with the reference of its group in each column, then `declared`.
+    """Return the contrasts of arms with the reference of their group, then the `declared` ones.
 
     The frame has VERDICT_COLUMNS, one row per group, column and arm other than the reference. The
     `kind` is that of the group, or "declared".
@@ -143,7 +143,7 @@ def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) 
     - `n_arm`, `n_reference`: the number of seeds of the two arms, of the kind that `seeds` names.
       With "fine-tuning" all runs start from one pretraining, and the interval covers other
       fine-tuning seeds of it. With "pretraining" it covers other pretrainings.
-    - `agree`, `paired`: `paired` is the number of seeds that both arms have; in `agree` of these
+    - `paired`: the number of seeds that both arms have. `agree`: the number of these seeds in which
       the difference has the sign of `difference`.
     - `p_paired`: the p-value of Student's paired t test on the differences of these seeds,
       corrected as `p_adjusted` is; NaN below MIN_PAIRED_SEEDS. It pools no variance over arms and
@@ -187,7 +187,7 @@ def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) 
 
 
 def _homes(assessed: Sequence[Group], declared: Sequence[Sequence[str]]) -> dict[Pair, int]:
-    """Return by declared contrast the index of the group in which it is tested.
+    """Return for each declared contrast the index of the group in which it is tested.
 
     It is the first group that has both arms, else the first that has the arm. A contrast is left
     out if one of its arms is in no group.
@@ -212,11 +212,11 @@ def holm(p_values: np.ndarray, number: int) -> np.ndarray:
     """Return the factor of each p-value in Holm's (1979) step-down method.
 
     The k-th smallest p-value, k = 0, 1, ..., is multiplied by `number` - k. An adjusted p-value is
-    not smaller than those of the steps before it.
+    not smaller than the adjusted p-values of the steps before it.
 
     Args:
         p_values: (tests,). Tests that were not made are NaN and come last.
-        number: The number of tests of the family, which may be larger than that of the p-values.
+        number: The number of tests of the family, which may be larger than the number of p-values.
 
     Returns:
         Factors (tests,): p * factor, at most 1, is the adjusted p-value.
@@ -225,7 +225,7 @@ def holm(p_values: np.ndarray, number: int) -> np.ndarray:
     ordered = p_values[order]
     steps = number - np.arange(len(order))
     largest = np.maximum.accumulate(steps * ordered)
-    # A p-value of 0, and one that is missing, has the factor of its step.
+    # A p-value that is 0 or missing gets the factor of its step.
     in_order = np.divide(largest, ordered, out=steps.astype(float), where=ordered > 0)
     factors = np.empty(len(order))
     factors[order] = in_order
@@ -235,8 +235,9 @@ def holm(p_values: np.ndarray, number: int) -> np.ndarray:
 def equivalence(frame: pd.DataFrame, margin: float) -> pd.DataFrame:
     """Test whether two arms differ by less than a margin, by two one-sided tests (Schuirmann 1987).
 
-    The p-value is the larger one of the two tests, times 2 and `family`, also where p is corrected
-    by Holm's method. So a contrast is `equivalent` exactly where its interval lies in the margin.
+    The p-value is the larger one of the two tests, multiplied by 2 and by `family`, even if p is
+    corrected by Holm's method. So a contrast is `equivalent` exactly where its interval lies in the
+    margin.
 
     Args:
         frame: A frame of `verdicts`.
