@@ -308,17 +308,15 @@ def show_leaderboard(
     from glue_bench.board.compare import open_comparison
     from glue_bench.pages.files import next_step
     from glue_bench.pages.leaderboard import screen_page
-    from glue_bench.pages.marks import MARKS_MEAN
+    from glue_bench.pages.marks import explain_marks
     from glue_bench.pages.screen import print_page
 
     comparison = open_comparison(path, protocol)
     report_file = path / "report.html"
-    print_page(
-        screen_page(comparison),
-        console,
-        "-o FILE writes them" if failed is None else str(report_file),
-    )
-    lines = [MARKS_MEAN]
+    page = screen_page(comparison)
+    place_of_columns = "-o FILE writes them" if failed is None else str(report_file)
+    print_page(page, console, place_of_columns)
+    lines = explain_marks(page.tables)
     if failed is not None:
         lines.append(f"page: {report_file}")
     if not protocol:

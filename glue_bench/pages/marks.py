@@ -4,7 +4,7 @@ A mark is a sign behind a text. To add one, give it a constant and a line in LEG
 `score_mark` or `arm_marks` return it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,7 +15,7 @@ from glue_bench.board.marks import collapsed_arms, incomplete_arms, unlike_arms
 from glue_bench.data.measures import AVERAGE
 from glue_bench.data.tasks import scored_columns
 from glue_bench.pages.numbers import MISSING
-from glue_bench.pages.page import BETTER, WORSE
+from glue_bench.pages.page import BETTER, WORSE, Table
 from glue_bench.stats.verdicts import Group
 
 PARTIAL = "†"
@@ -101,12 +101,25 @@ LEGEND = {
     MISSING: MARKS_NOTE,
 }
 """The legend lines by the column, mark or row of a leaderboard that they explain."""
-MARKS_MEAN = (
-    "▲ ▼ better, worse than the reference; bold best; * fewer runs than planned\n"
-    "† a part of the rows, or other rows; ‡ one answer to everything\n"
-    "§ add is not shown above none: no evidence about positions"
-)
-"""The marks in three lines, for a terminal."""
+MARKS_IN_WORDS = {
+    BETTER: "▲ better than the reference",
+    WORSE: "▼ worse than the reference",
+    "bold": "bold: the best of its column",
+    FEWER_RUNS: "* fewer runs than planned",
+    PARTIAL: "† a part of the rows, or other rows",
+    COLLAPSED: "‡ one answer to everything",
+    UNCONTROLLED: "§ add is not shown above none: no evidence about positions",
+    UNLIKE: "◇ another processor or precision than the reference",
+}
+"""What each mark means, in few words for a terminal."""
+
+
+def explain_marks(tables: Iterable[Table]) -> list[str]:
+    """Explain the marks that stand in tables, each in one line for a terminal."""
+    keys: set[str] = set()
+    for table in tables:
+        keys |= table.legend_keys
+    return [line for mark, line in MARKS_IN_WORDS.items() if mark in keys]
 
 
 def is_partial(board: Board, name: str) -> bool:

@@ -11,6 +11,7 @@ from pandas import DataFrame
 from glue_bench.board.compare import Comparison
 from glue_bench.board.results import Results
 from glue_bench.config import Experiment
+from glue_bench.errors import format_duration
 from glue_bench.pages.files import next_step
 from glue_bench.pages.page import Column, Part, Table
 from glue_bench.records.environment import Environment
@@ -89,7 +90,7 @@ def environments_table(results: Results) -> Table:
     return Table(
         frame=DataFrame(facts_by_column).rename_axis("fact").reset_index(),
         columns=columns,
-        caption=f"The runs took {seconds / 3600:,.1f} hours, added up over processes.",
+        caption=f"The runs took {format_duration(seconds)}, added up over processes.",
     )
 
 

@@ -47,7 +47,7 @@ class Display(Observer):
         if self.console.is_terminal:
             self.live.start()
             return
-        self.say(f"{self.total:,} jobs to run; {self.watch.look().described} in {store.folder}")
+        self.say(f"jobs to run: {self.total:,}; {self.watch.look().described} in {store.folder}")
         self.minutes.start()
 
     def ended(self, job: Job, result: Result) -> None:

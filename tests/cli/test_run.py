@@ -37,7 +37,7 @@ def test_run_prints_the_leaderboard_and_what_was_done(
     monkeypatch.setattr("glue_bench.api.experiments.write_page", write_page)
     result = glue_bench("run", config, "--results", tmp_path / "runs")
     assert result.status == 0
-    assert "▲ ▼ better, worse than the reference; bold best" in result.out
+    assert "bold: the best of its column\n" in result.out
     for line in result.out.splitlines()[:-2]:
         assert len(line) <= 80 or str(tmp_path) in line
     assert "cells run: 2, done before: 0, failed: 0, left: 0\n" in result.out

@@ -6,8 +6,9 @@ from helpers.read_pages import read_markdown
 from helpers.stored import ROWS
 
 from glue_bench.board.compare import open_comparison
-from glue_bench.pages.leaderboard import leaderboard_page
-from glue_bench.pages.marks import UNCONTROLLED
+from glue_bench.pages.leaderboard import leaderboard_page, screen_page
+from glue_bench.pages.marks import LEGEND, MARKS_IN_WORDS, UNCONTROLLED, explain_marks
+from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.render import to_markdown
 
 
@@ -43,6 +44,18 @@ def page_of(bench, right_of_arms) -> str:
             finish(bench, arm, seed, right + seed)
     bench.label("rte", {"validation": np.ones(ROWS, int)})
     return to_markdown(leaderboard_page(open_comparison(bench.plan())))
+
+
+@pytest.mark.parametrize(("right", "is_explained"), [(ROWS - 4, False), (ROWS // 2, True)])
+def test_a_terminal_explains_the_mark_only_where_it_stands(bench, right, is_explained):
+    page_of(bench, {"add": right, "none": 0 if right > ROWS // 2 else right})
+    lines = explain_marks(screen_page(open_comparison(bench.plan())).tables)
+    assert (MARKS_IN_WORDS[UNCONTROLLED] in lines) == is_explained
+
+
+def test_every_mark_of_the_legend_is_explained_in_a_terminal():
+    signs = {key for key in LEGEND if len(key) == 1} - {MISSING}
+    assert signs <= set(MARKS_IN_WORDS)
 
 
 def score_title(page) -> str:

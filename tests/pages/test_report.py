@@ -92,6 +92,11 @@ def test_what_explains_is_folded(comparison, document):
     assert "<details>" not in to_html(page)
 
 
+def test_the_time_of_its_runs_has_a_unit_that_fits(document):
+    (line,) = [text for text in document.texts["p"] if text.startswith("The runs took")]
+    assert re.fullmatch(r"The runs took [\d.]+ (s|min), added up over processes.", line)
+
+
 def test_it_needs_nothing_but_itself(html, document):
     assert attributes_of(document, "link", "href") == []
     elements = set(document.texts)
