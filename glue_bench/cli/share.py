@@ -86,7 +86,7 @@ def card(
         )
     if output is not None:
         api.save_card(model_card, output)
-        echo(f"written to {output}: {len(model_card.files)} files")
+        echo(f"files written to {output}: {len(model_card.files)}")
     if push is not None:
         address = api.send_card(model_card, push)
         echo(f"pushed: {address}")

@@ -60,6 +60,12 @@ def open_source(name: str) -> Source:
     raise UserError(f"no GLUE data in {folder}: {_instead(folder)}; looked for {expected}")
 
 
+def check_place(name: str) -> None:
+    """Refuse the name of a source that is no folder here; nothing in the folder is read."""
+    if name not in ("hub", "demo") and not is_url(name):
+        _check_folder(Path(name).expanduser(), name)
+
+
 def _check_folder(folder: Path, name: str) -> None:
     """Refuse what is no folder that can be read."""
     if not folder.exists():

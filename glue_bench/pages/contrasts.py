@@ -1,5 +1,6 @@
 """The page of contrasts: which arms differ, by how much, and how far scores spread."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,10 @@ LEGEND = {
     "one-sided tests, each at half of 5%, corrected as the interval is.",
 }
 """The legend lines by the column or the family of contrasts that they explain."""
+NOTHING_COMPARED = (
+    "Nothing is compared: no table of the leaderboard has two arms. "
+    "`glue-bench compare DIR/A DIR/B` compares arms of several experiments."
+)
 STATISTICS_COLUMNS = {
     "family": Column("Family"),
     "column": Column("Column"),
@@ -127,6 +132,8 @@ def contrasts_table(comparison: Comparison, contrasts: DataFrame) -> Table:
         columns=columns,
         caption=summary_line(comparison, groups_shown(comparison).values()),
     )
+    if contrasts.empty:
+        return replace(table, caption=NOTHING_COMPARED)
     (explained,) = with_legend([table], LEGEND, chosen["kind"].unique())
     return explained
 

@@ -97,7 +97,8 @@ def find_counterparts(
         fitting = [arm for arm in arms if stands_beside(arm, row, published)]
         why_none = ""
         if not fitting:
-            name = row.variant or row.checkpoint
+            names = filter(None, (row.variant, row.checkpoint))
+            name = " or ".join(names)
             why_none = f"no run of {name}" if name else "no variant of ours"
         elif row.share not in boards:
             why_none = f"no fine-tuned checkpoint after {row.share:.0%} of the steps"

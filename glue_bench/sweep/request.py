@@ -8,6 +8,7 @@ from glue_bench.config import Experiment
 from glue_bench.config.load import Names
 from glue_bench.config.machine import check_machine
 from glue_bench.data.own import read_own
+from glue_bench.data.sources import check_place
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
 from glue_bench.remote import refuse_url
@@ -30,9 +31,11 @@ def check_before_work(experiment: Experiment, **options: Any) -> None:
     if engine.slurm is not None:
         check_slurm()
     if (engine.workers or engine.address) and find_spec("ray") is None:
-        raise UserError("--workers and --address needs ray; install it: pip install '.[ray]'")
+        raise UserError("--workers and --address need ray; install it: pip install '.[ray]'")
     if engine.address:
         check_answer(engine.address)
+    if len(experiment.own_tasks) < len(experiment.tasks):
+        check_place(experiment.data)
     for task in experiment.own_tasks:
         if task.files:
             read_own(task.to_task())

@@ -10,7 +10,7 @@ from helpers.simulated import fill_drawn, simulate
 from glue_bench.board.compare import open_comparison
 from glue_bench.board.lag import reached_frame
 from glue_bench.board.results import read_results
-from glue_bench.pages.contrasts import LEGEND, statistics_page
+from glue_bench.pages.contrasts import LEGEND, NOTHING_COMPARED, statistics_page
 from glue_bench.pages.figures import forest_rows
 from glue_bench.pages.lags import lags_of
 from glue_bench.pages.leaderboard import leaderboard_page
@@ -34,6 +34,13 @@ def rows_of(page):
     """The texts of the first table, as Markdown has them."""
     first, *_ = read_markdown(to_markdown(page))
     return first.texts
+
+
+def test_a_page_of_one_arm_says_that_nothing_is_compared(bench):
+    page = to_markdown(statistics_page(open_comparison(fill(bench, {"alone": 0.9}))))
+    _, caption, *rest = page.split("\n\n")
+    assert caption == NOTHING_COMPARED
+    assert not any(line.startswith("- Difference") for line in rest)
 
 
 @pytest.mark.parametrize("options", [{}, {"equivalent": 5.0}], ids=["differences", "equivalence"])

@@ -47,6 +47,7 @@ CHEAP = {
         {},
         "file 'nowhere.csv' does not exist",
     ),
+    "a folder of data": ({"data": "./nowhere"}, {}, "folder ./nowhere does not exist"),
     "results on the web": ({}, {"results": "s3://bucket/runs"}, "s3://bucket/runs"),
 }
 """Changes to the tiny experiment, options of `run`, and what the error says.
@@ -151,7 +152,7 @@ def test_a_missing_slurm_is_reported_before_data_is_opened(tiny, tmp_path, monke
 @pytest.mark.usefixtures("nothing_expensive")
 def test_a_missing_ray_is_reported_before_data_is_opened(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("glue_bench.sweep.request.find_spec", lambda _: None)
-    with pytest.raises(UserError, match="needs ray; install it"):
+    with pytest.raises(UserError, match="need ray; install it"):
         run(tiny(), results=tmp_path, workers=2)
 
 

@@ -267,7 +267,7 @@ NOWHERE = {"address": "127.0.0.1:1"}  # whose workers look for the device themse
 FAULTS = {
     "no ray": (
         {"workers": 2},
-        "--workers and --address needs ray; install it: pip install '.[ray]'",
+        "--workers and --address need ray; install it: pip install '.[ray]'",
     ),
     "no cluster": (
         NOWHERE | {"device": "cuda"},
