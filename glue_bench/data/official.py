@@ -1,7 +1,7 @@
 """What the official rows of GLUE are, by digest, and how the rows of a split differ from them."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import permutations
 from typing import NamedTuple
 
@@ -12,6 +12,8 @@ from glue_bench.data.tasks import TASKS
 LENGTH = 12
 """Hexadecimal digits of a SHA-256: two different splits share them in one of 10^14 cases."""
 OTHER_LABEL_ORDER = "label ids in another order"
+LabelOrder = tuple[int, ...]
+"""The official id of the class that each label id of some data means."""
 
 
 class Fingerprint(NamedTuple):
@@ -78,14 +80,32 @@ def difference(task: str, split: str, frame: pd.DataFrame, official: Fingerprint
 
 def _difference_of_labels(task: str, split: str, frame: pd.DataFrame, official: Fingerprint) -> str:
     """Say how the labels of a split with the official texts differ."""
-    labels = TASKS[task].labels
-    for order in permutations(range(len(labels))):
+    for order in _label_orders(task):
         official_ids = dict(enumerate(order))
         renumbered = frame.assign(label=frame["label"].map(official_ids))
         if split_digest(split, renumbered)[:LENGTH] == official.rows:
-            meanings = [f"{number} is {labels[meant]}" for number, meant in official_ids.items()]
-            return f"{OTHER_LABEL_ORDER}: {', '.join(meanings)}"
+            return _describe_label_order(task, order)
     return "other labels"
+
+
+def label_order(task: str, difference: str) -> LabelOrder | None:
+    """Return the order of label ids that a `difference` describes; None if it is about no order."""
+    for order in _label_orders(task):
+        if difference == _describe_label_order(task, order):
+            return order
+    return None
+
+
+def _label_orders(task: str) -> Iterator[LabelOrder]:
+    """Yield all orders in which data may number the classes of a task."""
+    yield from permutations(range(len(TASKS[task].labels)))
+
+
+def _describe_label_order(task: str, order: LabelOrder) -> str:
+    """Say which class each label id of a task's data means."""
+    labels = TASKS[task].labels
+    meanings = [f"{number} is {labels[meant]}" for number, meant in enumerate(order)]
+    return f"{OTHER_LABEL_ORDER}: {', '.join(meanings)}"
 
 
 def _words_digest(name: str, frame: pd.DataFrame, read: Callable[[str], str] = str) -> str:

@@ -15,6 +15,7 @@ from difflib import get_close_matches
 import numpy as np
 
 from glue_bench.data.metrics import decide
+from glue_bench.data.official import LabelOrder
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.data.tsv import SCORES
 from glue_bench.errors import QUOTED, UserError, quoted, shortened
@@ -87,7 +88,7 @@ FILES: dict[str, File] = {file.name: file for file in _files()}
 """The eleven files by name, in the order of TASKS."""
 
 
-def write_file(file: File, logits: np.ndarray) -> bytes:
+def write_file(file: File, logits: np.ndarray, order: LabelOrder | None = None) -> bytes:
     """Write a model's outputs as a file: one line a row, in order.
 
     Classes are written by their names, scores clipped to 0 to 5 with three decimals.
@@ -95,6 +96,7 @@ def write_file(file: File, logits: np.ndarray) -> bytes:
     Args:
         file: The file to write.
         logits: The outputs (rows, labels), columns in the order of `Task.labels`.
+        order: The official label id of each column, where the columns have another order.
 
     Returns:
         The content of the file.
@@ -104,7 +106,8 @@ def write_file(file: File, logits: np.ndarray) -> bytes:
     """
     predicted = decide(file.task, logits)
     if file.labels:
-        return _content([file.labels[label] for label in predicted])
+        labels = [file.labels[number] for number in order] if order else file.labels
+        return _content([labels[column] for column in predicted])
     scores = np.clip(predicted.astype(np.float64), *SCORES)
     return _content([f"{score:.3f}" for score in scores])
 

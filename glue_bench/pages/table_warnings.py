@@ -9,6 +9,7 @@ from pandas import DataFrame
 
 from glue_bench.board.board import Board
 from glue_bench.board.compare import Comparison
+from glue_bench.config import FINISHED
 from glue_bench.data.tasks import scored_columns
 from glue_bench.stats.verdicts import Group
 
@@ -33,6 +34,15 @@ ONE_ANSWER = (
     "Every run gave one answer to everything on {columns}: there the runs say nothing about arms. "
     "Train longer, take another learning rate, or take more rows."
 )
+FINISHED_TOO_EASY = (
+    "All checkpoints score 99 or more on every task: these tasks are too easy to tell them apart. "
+    "Take harder tasks."
+)
+FINISHED_ONE_ANSWER = (
+    "Every checkpoint gave one answer to everything on {columns}: there the scores say nothing "
+    "about checkpoints. Take checkpoints that were fine-tuned on this task, with their own "
+    "tokenizers."
+)
 
 
 def table_warnings(comparison: Comparison, group: Group, rows: DataFrame) -> tuple[str, ...]:
@@ -50,11 +60,12 @@ def table_warnings(comparison: Comparison, group: Group, rows: DataFrame) -> tup
     variants = board.results.arms["variant"].loc[rows["arm"]].to_numpy()
     with_positions = rows[variants != FLOOR]
     columns = [column for column in board.columns if scored_columns()[column][0] != UNRANKED]
+    is_finished = (rows["origin"] == FINISHED).all()
     warnings = []
     if len(with_positions) > 1 and columns:
         lowest = with_positions[columns].to_numpy(dtype=float, na_value=0.0).min()
         if lowest >= NEARLY_ALL:
-            warnings.append(TOO_EASY)
+            warnings.append(FINISHED_TOO_EASY if is_finished else TOO_EASY)
     if "swap_1" in with_positions:
         highest = with_positions["swap_1"].astype(float).max()
         if pd.notna(highest) and highest < SWAPS_AT_CHANCE:
@@ -64,7 +75,8 @@ def table_warnings(comparison: Comparison, group: Group, rows: DataFrame) -> tup
         if gave_one_answer(board, group, column):
             silent_titles.append(board.title_of(column))
     if silent_titles:
-        warnings.append(ONE_ANSWER.format(columns=", ".join(silent_titles)))
+        sentence = FINISHED_ONE_ANSWER if is_finished else ONE_ANSWER
+        warnings.append(sentence.format(columns=", ".join(silent_titles)))
     return tuple(warnings)
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from glue_bench.board.aggregation import aggregate, main_scores
 from glue_bench.board.board import Board
 from glue_bench.board.chosen import PREDICT_TEST_ADVICE, RUN_RULE, arm_scores, find_arm, median_runs
 from glue_bench.board.results import Results
-from glue_bench.data.official import OTHER_LABEL_ORDER
+from glue_bench.data.official import OFFICIAL, LabelOrder, label_order
 from glue_bench.data.submission import FILES, MAJORITY_LABELS, fill_file, make_zip, write_file
 from glue_bench.data.tasks import find_task
 from glue_bench.errors import UserError
@@ -39,6 +38,8 @@ def write_submission(
 ) -> dict[str, Any]:
     """Write the zip of an arm's stored test predictions, and beside it its manifest as JSON.
 
+    Classes are written by their names, also where the data number them in another order than GLUE.
+
     Args:
         board: The board of the experiment.
         output: The zip to write. Its name ends in .zip.
@@ -51,8 +52,9 @@ def write_submission(
         validation score of that run's last epoch, which made the predictions.
 
     Raises:
-        UserError: the arm is unknown, predictions are missing or cannot be read, the data number
-            labels in another order than GLUE, the name does not end in .zip, or the disk is full.
+        UserError: the arm is unknown, predictions are missing or cannot be read, two splits of the
+            data number the labels in two orders, the name does not end in .zip, or the disk is
+            full.
     """
     if output.suffix != ".zip":  # the manifest of `add.json` would replace it
         raise UserError(f"'{output}': the name of a submission ends in .zip")
@@ -64,7 +66,6 @@ def write_submission(
             "the GLUE site"
         )
     predictions = _read_predictions(board, arm)
-    _check_label_order(results, {FILES[name].model: name for name in predictions.files})
     _check_missing(predictions, results, arm, fill=fill)
     files = dict(predictions.files)
     origins = dict(predictions.origins)
@@ -85,7 +86,15 @@ def write_submission(
         "run": RUN_RULE,
         "files": {name: origins[name] for name in FILES},
     }
-    # Both files are written before one of them gets its name. The zip gets its name last.
+    _write_both(output, content, manifest)
+    return manifest
+
+
+def _write_both(output: Path, content: bytes, manifest: dict[str, Any]) -> None:
+    """Write a zip and its manifest: both, or neither.
+
+    Both files are written before one of them gets its name. The zip gets its name last.
+    """
     with (
         results_written_to(output.parent, ELSEWHERE),
         whole_file(output) as zip_file,
@@ -94,25 +103,38 @@ def write_submission(
         zip_file.write(content)
         zip_file.flush()
         json_file.write(json_text(manifest).encode())
-    return manifest
 
 
-def _check_label_order(results: Results, tasks: Iterable[str]) -> None:
-    """Raise UserError for a task whose data number the labels in another order than GLUE does.
+def _label_order_of_data(results: Results, task: str) -> LabelOrder | None:
+    """Return the order in which the data of a task number its labels; None for GLUE's own order.
 
-    The zip names the labels by the official order, so that it would have other predictions than
-    the runs made.
+    It is that of the splits that can be compared with the official ones. Raises UserError if they
+    have two orders, because nobody knows then what an output means.
     """
-    for task in tasks:
-        row = find_task(task)
-        for split, difference in results.tasks["differences"][task].items():
-            if difference.startswith(OTHER_LABEL_ORDER):
-                official = ", ".join(f"{number} {label}" for number, label in enumerate(row.labels))
-                raise UserError(
-                    f"{row.title}: its {split} split has {difference}; the site would read "
-                    f"every prediction by the official ids; number the labels {official}, and run "
-                    "the experiment again"
-                )
+    row = find_task(task)
+    facts = results.plan.tasks[task]
+    if not facts.differences:
+        return None
+    own_order = tuple(range(len(row.labels)))
+    splits_by_order: dict[LabelOrder, str] = {}
+    for split in OFFICIAL[task].keys() - set(row.test_splits):
+        order = None
+        if split in facts.differences:
+            order = label_order(task, facts.differences[split])
+        elif facts.rows.get(split) == row.splits[split].rows:
+            order = own_order
+        if order is not None:
+            splits_by_order[order] = split
+    if len(splits_by_order) > 1:
+        official = ", ".join(f"{number} {label}" for number, label in enumerate(row.labels))
+        splits = " and ".join(sorted(splits_by_order.values()))
+        raise UserError(
+            f"{row.title}: its splits {splits} number the labels in two orders, so that no "
+            f"prediction has a meaning; number the labels {official} in both, and run the "
+            "experiment again"
+        )
+    order = next(iter(splits_by_order), own_order)
+    return None if order == own_order else order
 
 
 def _check_missing(predictions: Predictions, results: Results, arm: str, *, fill: bool) -> None:
@@ -156,8 +178,10 @@ def _read_predictions(board: Board, arm: str) -> Predictions:
             target = find_task(file.task).title if is_diagnostic else f"split '{file.split}'"
             predictions.missing[name] = f"'{cell_id}' has predicted no {target}"
             continue
+        is_trained = record.cell.is_trained  # a finished model's outputs are GLUE's classes
+        order = _label_order_of_data(results, file.model) if is_trained else None
         try:
-            predictions.files[name] = write_file(file, logits)
+            predictions.files[name] = write_file(file, logits, order)
         except ValueError as error:
             raise UserError(f"predictions of '{cell_id}', split '{file.split}': {error}") from error
         score = 100 * float(validation[file.model])

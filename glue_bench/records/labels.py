@@ -59,7 +59,9 @@ class LabelStore:
                 by_kind.setdefault(kind, {})[split] = values
         return by_kind
 
-    def has(self, task: str, data: str, held_out_share: float | None) -> bool:
+    def has(
+        self, task: str, data: str, held_out_share: float | None, *, with_baselines: bool
+    ) -> bool:
         """Whether labels are stored, with baselines fitted on the rows that a setting leaves.
 
         A file without the clusters of a task that has them does not count.
@@ -68,6 +70,7 @@ class LabelStore:
             task: of the data.
             data: the digest of the data.
             held_out_share: the setting.
+            with_baselines: whether a file without baselines does not count.
 
         Raises:
             UserError: the file is damaged.
@@ -76,6 +79,8 @@ class LabelStore:
         if not stored[GOLD]:
             return False
         if find_task(task).cluster and CLUSTERS not in stored:
+            return False
+        if with_baselines and not stored.keys() - {GOLD, CLUSTERS}:
             return False
         metadata = read_metadata(self.folder / layout.labels_file(task, data))
         return metadata.get(HELD_OUT_SHARE) == _share_text(held_out_share)

@@ -251,12 +251,13 @@ def _run(
 def _write_plan(plan: Plan, inputs: Inputs) -> None:
     """Write the plan, with the gold labels and plugins, by which everything can be recomputed."""
     share = inputs.experiment.finetuning.held_out_share
+    trains = inputs.experiment.trains
+    stored = inputs.store.labels
     labels = {}
     for task in plan.tasks:
         data = inputs.tasks.data(task)
-        if not inputs.store.labels.has(task, data.digest, share):
+        if not stored.has(task, data.digest, share, with_baselines=trains):
             # Baselines are fitted on the rows that arms are trained on.
-            trains = inputs.experiment.trains
             baselines = baseline_predictions(data, share) if trains else {}
             clusters = cluster_numbers(data)
             labels[task] = {GOLD: known_labels(data), CLUSTERS: clusters, **baselines}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
+from glue_bench.config import Evaluation, Experiment, Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.records.labels import Labels
 from glue_bench.records.store import Store
@@ -67,7 +67,10 @@ def cell_with(**facts: Any) -> Cell:
         "tokenizer": digest("words"),
         "checkpoint": digest("weights"),
     }
-    return Cell(**values | facts, settings=Hyperparameters(**settings))
+    is_finished = facts.get("origin") == "finished"
+    evaluation = Evaluation(max_length=settings["max_length"])
+    tuning = Hyperparameters(**settings)
+    return Cell(**values | facts, settings=evaluation if is_finished else tuning)
 
 
 def record_of(cell: Cell | None = None, **facts: Any) -> Record:

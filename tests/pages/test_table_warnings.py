@@ -13,10 +13,17 @@ from glue_bench.pages.leaderboard import leaderboard_page, screen_page
 from glue_bench.pages.render import FORMATS, render, to_html
 from glue_bench.pages.report import make_report
 from glue_bench.pages.screen import print_page
-from glue_bench.pages.table_warnings import NO_ORDER, ONE_ANSWER, TOO_EASY
+from glue_bench.pages.table_warnings import (
+    FINISHED_ONE_ANSWER,
+    FINISHED_TOO_EASY,
+    NO_ORDER,
+    ONE_ANSWER,
+    TOO_EASY,
+)
 
 ROOT = Path(__file__).parents[2]
 RESULTS = sorted(path.parent for path in ROOT.glob("results/*/plan.json"))
+FINISHED = {"variant": "finished", "origin": "finished", "rate": 0.0}
 ON_RTE = ONE_ANSWER.format(columns="RTE")
 
 
@@ -90,6 +97,29 @@ def test_one_answer_in_every_run_of_a_column(bench, collapsed_runs, expected):
         bench.finish("rte", seed, 0.5, arm=arm, collapsed=collapsed)
         bench.finish("sst2", seed, 0.8, arm=arm)
     assert warnings_at(bench.plan()) == expected
+
+
+@pytest.fixture
+def add_finished(bench):
+    """A function that adds two finished classifiers on RTE with a score, and opens their page."""
+
+    def add(value, collapsed=()):
+        arms = []
+        for name in ("first", "second"):
+            bench.finish("rte", 0, value, arm=name, collapsed=collapsed, **FINISHED)
+            arms.append({"name": name, "variant": "finished", "checkpoint": f"org/{name}"})
+        return bench.plan(config={"arms": arms})
+
+    return add
+
+
+def test_one_answer_of_finished_classifiers_is_not_mended_by_training(add_finished):
+    folder = add_finished(0.5, ["validation"])
+    assert warnings_at(folder) == [FINISHED_ONE_ANSWER.format(columns="RTE")]
+
+
+def test_tasks_too_easy_for_finished_classifiers_are_not_mended_by_training(add_finished):
+    assert warnings_at(add_finished(1.0)) == [FINISHED_TOO_EASY]
 
 
 def test_one_answer_on_wnli_is_usual(bench):

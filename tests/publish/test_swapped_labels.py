@@ -1,4 +1,7 @@
-"""Submissions: no zip from data whose label ids have another order, and both files or neither."""
+"""Submissions: classes by their names, however data number them, and both files or neither."""
+
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,15 +28,45 @@ def add_run(bench):
     return add
 
 
+def labels_in(zip_file: Path, name: str) -> set[str]:
+    """The labels that a file of a submission has."""
+    with zipfile.ZipFile(zip_file) as archive:
+        lines = archive.read(name).decode().splitlines()
+    return {line.partition("\t")[2] for line in lines[1:]}
+
+
 @pytest.mark.parametrize("split", ["train", "validation"])
-def test_data_with_label_ids_in_another_order_are_refused(add_run, tmp_path, split):
+def test_classes_are_written_by_names_where_data_number_them_otherwise(add_run, tmp_path, split):
     folder = add_run(partial=True, differences={split: SWAPPED})
+    write_submission(open_board(folder), tmp_path / "add.zip", fill=True)
+    assert labels_in(tmp_path / "add.zip", "RTE.tsv") == {"not_entailment"}
+
+
+def test_official_label_ids_are_written_as_they_are(add_run, tmp_path):
+    write_submission(open_board(add_run()), tmp_path / "add.zip", fill=True)
+    assert labels_in(tmp_path / "add.zip", "RTE.tsv") == {"entailment"}
+
+
+def test_a_finished_model_predicts_classes_whatever_ids_the_data_have(bench, tmp_path):
+    cell = bench.expect("rte", 0, arm="clf", variant="finished", origin="finished", rate=0.0)
+    facts = {"source": "tsv", "digest": "d", "partial": True, "differences": {"train": SWAPPED}}
+    bench.record(cell, 0.8, data=facts)
+    bench.predict(cell["cell_id"], {"test": np.zeros((FILES["RTE.tsv"].rows, 2))})
+    arm = {"name": "clf", "variant": "finished", "checkpoint": "org/clf"}
+    folder = bench.plan(config={"arms": [arm]})
+    write_submission(open_board(folder), tmp_path / "clf.zip", fill=True)
+    assert labels_in(tmp_path / "clf.zip", "RTE.tsv") == {"entailment"}
+
+
+def test_data_with_label_ids_in_two_orders_are_refused(add_run, tmp_path):
+    rows = {split: official.rows for split, official in TASKS["rte"].splits.items()}
+    folder = add_run(partial=True, rows=rows, differences={"validation": SWAPPED})
     with pytest.raises(UserError) as refused:
         write_submission(open_board(folder), tmp_path / "add.zip", fill=True)
     assert str(refused.value) == (
-        f"RTE: its {split} split has {SWAPPED}; the site would read every prediction by the "
-        "official ids; number the labels 0 entailment, 1 not_entailment, and run the experiment "
-        "again"
+        "RTE: its splits train and validation number the labels in two orders, so that no "
+        "prediction has a meaning; number the labels 0 entailment, 1 not_entailment in both, and "
+        "run the experiment again"
     )
     assert list(tmp_path.glob("add.*")) == []
 

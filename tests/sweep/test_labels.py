@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from helpers.classifiers import save_classifier
 from safetensors.numpy import load_file, save_file
 
 from glue_bench.data.baselines import baseline_predictions
 from glue_bench.data.demo import generate
 from glue_bench.data.task_data import TaskData, cluster_numbers
+from glue_bench.data.tasks import TASKS
 from glue_bench.records.labels import CLUSTERS
 from glue_bench.records.store import Store
 
@@ -48,6 +50,16 @@ def test_baselines_that_do_not_say_on_which_rows_they_were_fitted_are_fitted_aga
     save_file({**fitted, name: 1 - fitted[name]}, path, {"data": digest})
     sweep(values)
     np.testing.assert_array_equal(load_file(path)[name], fitted[name])
+
+
+def test_trained_arms_get_baselines_where_finished_arms_were_scored_before(sweep, tiny, tmp_path):
+    classifier = save_classifier(tmp_path / "classifier", TASKS["cola"].labels)
+    arm = {"name": "clf", "variant": "finished", "checkpoint": str(classifier)}
+    folder = sweep(tiny(arms=[arm], tasks=["cola"], checkpoint=None)).folder
+    (path,) = (folder / "labels").iterdir()
+    assert load_file(path).keys() == {"gold/validation"}
+    sweep(tiny(arms=["add"], tasks=["cola"]))
+    assert {"gold/validation", "bag of words/validation"} <= load_file(path).keys()
 
 
 def test_clusters_of_examples_are_stored_with_the_labels(sweep, tiny):
