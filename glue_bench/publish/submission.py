@@ -17,6 +17,7 @@ from glue_bench.errors import UserError
 from glue_bench.files import ELSEWHERE, results_written_to, whole_file
 from glue_bench.pages.render import json_text
 from glue_bench.records.done import OTHER_DIAGNOSTIC, predicts_other_diagnostic
+from glue_bench.records.values import Cell
 
 MORE_DATA = "complete the data with the test files that it has not, then run the experiment again"
 
@@ -105,12 +106,16 @@ def _write_both(output: Path, content: bytes, manifest: dict[str, Any]) -> None:
         json_file.write(json_text(manifest).encode())
 
 
-def _label_order_of_data(results: Results, task: str) -> LabelOrder | None:
-    """Return the order in which the data of a task number its labels; None for GLUE's own order.
+def _order_of(cell: Cell, results: Results) -> LabelOrder | None:
+    """Return the order of a run's outputs, if it is not GLUE's own.
 
-    It is that of the splits that can be compared with the official ones. Raises UserError if they
-    have two orders, because nobody knows then what an output means.
+    It is that in which the data of a trained model number the labels, in the splits that can be
+    compared with the official ones. A finished model's outputs are in GLUE's order. Raises
+    UserError if splits have two orders, because nobody knows then what an output means.
     """
+    if not cell.is_trained:
+        return None
+    task = cell.task
     row = find_task(task)
     facts = results.plan.tasks[task]
     if not facts.differences:
@@ -178,13 +183,10 @@ def _read_predictions(board: Board, arm: str) -> Predictions:
             target = find_task(file.task).title if is_diagnostic else f"split '{file.split}'"
             predictions.missing[name] = f"'{cell_id}' has predicted no {target}"
             continue
-        is_trained = record.cell.is_trained  # a finished model's outputs are GLUE's classes
-        order = _label_order_of_data(results, file.model) if is_trained else None
         try:
-            predictions.files[name] = write_file(file, logits, order)
+            predictions.files[name] = write_file(file, logits, _order_of(record.cell, results))
         except ValueError as error:
             raise UserError(f"predictions of '{cell_id}', split '{file.split}': {error}") from error
-        score = 100 * float(validation[file.model])
         predictions.origins[name] = {
             "rows": len(logits),
             "cell_id": cell_id,
@@ -192,7 +194,12 @@ def _read_predictions(board: Board, arm: str) -> Predictions:
             "data": cells["diagnostic" if is_diagnostic else "data"][cell_id],
             "learning_rate": run["learning_rate"],
             "seed": run["seed"],
-            # JSON has no NaN: an undefined validation score is null, as in a record.
-            "validation": None if math.isnan(score) else round(score, 4),
+            "validation": _json_score(validation[file.model]),
         }
     return predictions
+
+
+def _json_score(value: float) -> float | None:
+    """Return a validation score in points. JSON has no NaN: undefined is null, as in a record."""
+    score = 100 * float(value)
+    return None if math.isnan(score) else round(score, 4)
