@@ -8,7 +8,7 @@ Shapes: l length of a sequence, m masked tokens of a batch.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -37,6 +37,16 @@ class MaskedRow(NamedTuple):
     ids: np.ndarray
     segments: np.ndarray
     labels: np.ndarray
+
+    def cut(self, length: int) -> Self:
+        """Cut the row. The rest of a longer text still ends with its separator."""
+        kept = min(length, len(self.ids))
+        places = [*range(kept - 1), -1]
+        return self._replace(
+            ids=self.ids[places],
+            segments=self.segments[places],
+            labels=self.labels[places],
+        )
 
 
 class Probe(NamedTuple):

@@ -112,19 +112,12 @@ def order_sums(
     starts = [start for start in START_SHIFTS if 4 * start <= positions]
     if starts and model.base.variant.position_tables is not None:
         room = positions - starts[-1]
-        rows = [_cut_row(probe.masked, room) for probe in probes]
+        rows = [probe.masked.cut(room) for probe in probes]
         base = loss_sums(model, rows)
         for start in starts:
             with model.base.variant.starting_at(start):
                 measures[f"start_{start}"] = rise(rows, base)
     return {name: sums for name, sums in measures.items() if sums.counts.any()}
-
-
-def _cut_row(row: MaskedRow, length: int) -> MaskedRow:
-    """Cut a row to a length. The rest of a longer text still ends with its separator."""
-    kept = min(length, len(row.ids))
-    places = [*range(kept - 1), -1]
-    return MaskedRow(row.ids[places], row.segments[places], row.labels[places])
 
 
 def in_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> list[Span]:

@@ -1,5 +1,6 @@
 """The checkpoints and resumable states of pretrainings in a results folder."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,3 +63,20 @@ class CheckpointStore:
         with whole_folder(self.at_step(pretraining_id, step), replaces=True) as folder:
             save(folder)
             (folder / WEIGHTS_DIGEST_FILE).write_text(digest)
+
+    def end(self, pretraining_id: str, *, keeps: bool = True) -> None:
+        """Delete the state to continue from, and what a killed run has left half-written.
+
+        Args:
+            pretraining_id: of the pretraining, whose record is stored.
+            keeps: whether its checkpoints stay.
+        """
+        place = self.folder_of(pretraining_id)
+        if not keeps:
+            shutil.rmtree(place, ignore_errors=True)
+        self.state(pretraining_id).unlink(missing_ok=True)
+        for aside in place.glob(".*"):
+            if aside.is_dir():
+                shutil.rmtree(aside)
+            else:
+                aside.unlink()

@@ -16,7 +16,6 @@ from glue_bench.errors import UserError
 from glue_bench.model import finished
 from glue_bench.model.checks import budget, native_budget
 from glue_bench.model.native import SUMMARY, NativeStart
-from glue_bench.model.plugins import plugin_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, Shape, TaskFacts
@@ -120,17 +119,15 @@ def settle_jobs(inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
 
 
 def arm_identity(inputs: ArmInputs) -> dict[str, Any]:
-    """The fields of a job that its arm decides, with the source of a variant of the user's own."""
+    """The fields of a job that its arm decides, with the digests of the arm's files."""
     arm = inputs.arm
-    return {
+    settings = {
         "arm": arm.name,
         "variant": arm.variant,
         "options": {} if arm.is_of_others else canonical_options(arm.variant, arm.options),
-        "plugin": plugin_digest(inputs.variant),
-        "tokenizer": inputs.tokenizer_digest,
-        "checkpoint": inputs.start_digest,
         "origin": inputs.origin,
     }
+    return settings | inputs.file_digests
 
 
 def _pretraining(

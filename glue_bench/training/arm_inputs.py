@@ -16,6 +16,7 @@ from glue_bench.model.finished import FinishedStart, read_finished
 from glue_bench.model.grafts import graft
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.native import LoadedClassifier, NativeStart, load_classifier, read_native
+from glue_bench.model.plugins import plugin_digest
 from glue_bench.model.start import Start
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.training import tokenizers
@@ -118,6 +119,18 @@ class ArmInputs:
     def segments(self) -> tuple[int, int]:
         """How many segments the tokenizer and the encoder tell apart; 0 if there is no table."""
         return self.files.segment_types(self.tokenizer), self.start.segment_types
+
+    @property
+    def file_digests(self) -> dict[str, str | None]:
+        """The fields of a job that have digests of the arm's files.
+
+        They are of the source of a user's own variant, the tokenizer and the checkpoint.
+        """
+        return {
+            "plugin": plugin_digest(self.variant),
+            "tokenizer": self.tokenizer_digest,
+            "checkpoint": self.start_digest,
+        }
 
     @property
     def variant(self) -> str:

@@ -41,6 +41,15 @@ class Inputs:
         arm = self.arms[job.arm]
         return arm.on(job.task) if isinstance(job, Cell) else arm
 
+    def changed_files(self, job: Job) -> list[str]:
+        """Return the fields of a job that have digests of files which are others here and now."""
+        digests = self.arm_of(job).file_digests
+        if isinstance(job, Cell):
+            digests["data"] = self.tasks.data(job.task).digest
+        else:
+            digests["corpus"] = self.text.corpus.digest
+        return [name for name, digest in digests.items() if getattr(job, name) != digest]
+
     @property
     def first_arm(self) -> ArmInputs:
         """The arm that the experiment names first."""

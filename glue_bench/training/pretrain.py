@@ -164,7 +164,6 @@ class PretrainingLoop:
         self.tokenizer = arm.tokenizer
         self.vocabulary = Vocabulary.of(arm.tokenizer)
         self.text = inputs.text.packed_text(arm.tokenizer)
-        self.folder = PretrainingFolder(inputs.store, job.id)
         self.kept_steps = () if job.is_search else settings.kept_steps
         self.validation: dict[str, np.ndarray] = {}
         reset_peak(compute.device)
@@ -175,7 +174,11 @@ class PretrainingLoop:
         is_fixed = compute.graph and settings.micro_batch_size == settings.rows
         self.optimizer = make_optimizer(self.model, settings, capturable=is_fixed)
         self.state = State()
-        self.resume()
+        self.folder = PretrainingFolder(inputs.store, job.id)
+        rate = settings.learning_rate
+        saved = self.folder.resumed_state(compute, rate, self.kept_steps)
+        if saved is not None:
+            self.resume(saved)
         self.fixed_steps: FixedSteps | None = None
         self.batches = training_batches(
             self.text["train"], self.vocabulary, settings, self.state.step, is_fixed=is_fixed
@@ -194,24 +197,13 @@ class PretrainingLoop:
         self.saved_step = self.state.step
         self.clock = time.perf_counter()
 
-    def resume(self) -> None:
-        """Take over the state in the folder, if there is one.
-
-        A checkpoint before that state may be absent, because it is wanted only since. Then the
-        state counts as none.
-        """
-        saved = self.folder.resumed_state(self.compute, self.settings.learning_rate)
-        if saved is None:
-            return
-        state = State.from_dict(saved["progress"], self.compute.device)
-        for step in self.kept_steps:
-            if step < state.step and not self.folder.holds(step, state.weights.get(step)):
-                return
+    def resume(self, saved: Mapping[str, Any]) -> None:
+        """Continue from the state in the folder."""
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
         for group in self.optimizer.param_groups:  # the state may be of another way to launch
             group["capturable"] = self.optimizer.defaults["capturable"]
-        self.state = state
+        self.state = State.from_dict(saved["progress"], self.compute.device)
 
     def train(self) -> None:
         """Train to the last step. An interrupt leaves the state of the last step in the folder."""

@@ -1,8 +1,7 @@
 """The checkpoints of a pretraining, and the state from which a killed run continues."""
 
 import io
-import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +103,18 @@ class PretrainingFolder:
             advice = "; delete it to start this arm anew" if is_damage(error) else ""
             raise UserError(f"cannot read '{self.resume}' ({first_line(error)}){advice}") from error
 
-    def resumed_state(self, compute: Compute, rate: float) -> dict[str, Any] | None:
+    def resumed_state(
+        self, compute: Compute, rate: float, kept_steps: Sequence[int]
+    ) -> dict[str, Any] | None:
         """Read the state that a run can continue from. It is None if there is no such state.
 
-        A state of another learning rate, which another search has chosen, counts as none.
+        A state of another learning rate, which another search has chosen, counts as none. So does
+        one without a checkpoint before it, which may be wanted only since.
 
         Args:
             compute: where the run computes.
             rate: the learning rate of the run.
+            kept_steps: the steps whose checkpoints the run keeps.
 
         Raises:
             UserError: the file is damaged.
@@ -128,18 +131,8 @@ class PretrainingFolder:
                 f"give --device {device} --precision {precision}, "
                 "or delete it to start this arm anew"
             )
+        progress = state["progress"]
+        for step in kept_steps:
+            if step < progress["step"] and not self.holds(step, progress["weights"].get(step)):
+                return None
         return state
-
-    def end(self, *, keeps: bool = True) -> None:
-        """Delete the state to continue from, and what a killed run has left half-written.
-
-        Without `keeps` the checkpoints are deleted, too.
-        """
-        if not keeps:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        self.resume.unlink(missing_ok=True)
-        for aside in self.folder.glob(".*"):
-            if aside.is_dir():
-                shutil.rmtree(aside)
-            else:
-                aside.unlink()

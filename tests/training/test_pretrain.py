@@ -412,14 +412,14 @@ def stopped(tmp_path, monkeypatch) -> Tiny:
 def test_a_state_of_another_rate_is_no_use(stopped):
     """Another search may have chosen it."""
     rate = stopped.run.learning_rate
-    assert stopped.place.resumed_state(CPU, rate)["progress"]["step"] == 4
-    assert stopped.place.resumed_state(CPU, 1e-5) is None
+    assert stopped.place.resumed_state(CPU, rate, ())["progress"]["step"] == 4
+    assert stopped.place.resumed_state(CPU, 1e-5, ()) is None
 
 
 def test_a_state_of_another_device_is_refused(stopped):
     gpu = replace(BF16, device=torch.device("cuda"))
     with pytest.raises(UserError, match="but this run computes on cuda in bf16"):
-        stopped.place.resumed_state(gpu, stopped.run.learning_rate)
+        stopped.place.resumed_state(gpu, stopped.run.learning_rate, ())
 
 
 def test_a_state_of_another_precision_is_refused_and_left_as_it_is(stopped):
@@ -454,7 +454,7 @@ def test_checkpoints_of_the_steps_asked_for_are_kept_and_replace_those_of_an_ear
     names = sorted(path.name for path in tiny.place.folder.iterdir())
     assert names == ["resume.pt", "step-10", "step-20", "step-5"]
     assert not torch.equal(tiny.weights(5)["dense.weight"], tiny.weights(10)["dense.weight"])
-    tiny.place.end()
+    tiny.inputs.store.checkpoints.end(tiny.run.id)
     files = [tiny.checkpoint(step) / "model.safetensors" for step in (5, 10, 20)]
     for file in files:
         file.write_bytes(b"of a run that has no record")
