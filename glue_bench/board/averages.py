@@ -102,7 +102,7 @@ def average_of(columns: Sequence[str]) -> Average:
 
 
 def columns_of_first_benchmark(columns: Sequence[str]) -> list[str]:
-    """Return the columns of one benchmark: that of the first known task among the columns."""
+    """Return the columns of one benchmark: the benchmark of the first known task among them."""
     if not columns:
         return []
     order = list(scored_columns())

@@ -57,7 +57,7 @@ def read_cells(plan: Plan, finished: Finished) -> pd.DataFrame:
     """Return CELL_COLUMNS and RUN_COLUMNS of each planned cell."""
     base_models: dict[str, str] = {}
     for arm in plan.experiment.arms:
-        # Without a revision the name may be that of a folder, which is private.
+        # A name without a revision may be the name of a folder, which is private.
         if arm.revision:
             base_models[arm.name] = f"{arm.checkpoint}@{arm.revision}"
     rows: list[Row] = []
@@ -181,7 +181,7 @@ def _count(number: int, noun: str) -> str:
 def read_tasks(plan: Plan) -> pd.DataFrame:
     """Return TASK_COLUMNS of each task, in the order of KNOWN; its name is the index.
 
-    The settings are those of fine-tuning if any arm is fine-tuned.
+    The settings are the settings of fine-tuning, if any arm is fine-tuned.
     """
     cells: dict[str, Cell] = {}
     for cell in sorted(plan.cells, key=lambda cell: cell.is_trained):

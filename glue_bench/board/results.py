@@ -45,9 +45,10 @@ class Results:
     Attributes:
         plan: The plan of the experiment.
         cells: CELL_COLUMNS of each planned cell, in the order of the plan, and RUN_COLUMNS, which
-            are known of finished cells. `data` is the digest of the task's data. `collapsed` are
+            are known for finished cells. `data` is the digest of the task's data. `collapsed` are
             the splits on which the run gave one answer to everything. `processor` and `precision`
-            are those of all runs that the weights went through: pretraining, MNLI, its own.
+            join the values of all runs that the weights went through: pretraining, MNLI, and the
+            cell's own run.
         scores: EPOCH_SCORE_COLUMNS, a row for each score of each epoch of a finished cell. A
             `value` is 0 to 100, and NaN where the metric is undefined.
         arms: ARM_COLUMNS of each arm; its name is the index.

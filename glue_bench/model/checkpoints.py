@@ -1,4 +1,4 @@
-"""From a checkpoint of any known family to a start in our names: translate, and check."""
+"""The reading of checkpoints of all known families: translation, and checks."""
 
 import argparse
 import re
@@ -38,14 +38,14 @@ DECODER = "decoder.lm_head.weight"
 POOLER_PREFIX = "pooler."
 BASE_PREFIX = "base."
 ONLY_VALUES = {"encoder_normalize_before": False, "rel_pos_bins": 32, "max_rel_pos": 128}
-"""Settings of TUPE that this encoder supports at this value only; a file without them has it."""
+"""Settings of TUPE that have to have these values here; a file without them has these values."""
 DEFAULT_ARGS = {"dropout": 0.1, "attention_dropout": 0.1}
-"""Values that TUPE's code fills in where a file has none."""
+"""Values that TUPE's code uses if a file does not have them."""
 METERS = [
     (type(name, (), {}), f"fairseq.meters.{name}")
     for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
 ]
-"""What stands in for fairseq's meters, which its trainer stores: attributes and no behaviour."""
+"""Classes that replace fairseq's meters, which its trainer stores: attributes and no behaviour."""
 
 
 def read_checkpoint(name: str, revision: str | None = None, digest: str | None = None) -> Start:
@@ -53,17 +53,17 @@ def read_checkpoint(name: str, revision: str | None = None, digest: str | None =
 
     Args:
         name: A hub id, a folder or a file.
-        revision: That of a hub id.
+        revision: The revision of a hub id.
         digest: The `fingerprint` of the files when they were chosen.
 
     Returns:
-        The start that its weights make.
+        The start with the weights of the checkpoint.
 
     Raises:
-        UserError: there is no such checkpoint; its family is not known; its settings are none
-            that this encoder computes; its weights are absent, unreadable, incomplete, or not
-            read as transformers reads them (`check_parity`, for relative positions
-            `check_relative`); or its files are no longer those of `digest`.
+        UserError: there is no such checkpoint; its family is not known; this encoder cannot compute
+            its settings; its weights are absent, unreadable, incomplete, or not read as
+            transformers reads them (`check_parity`, for relative positions `check_relative`); or
+            its files no longer have the `digest`.
     """
     place = locate(name, revision)
     start = _read_tupe(place, name) if place.is_file() else _read_folder(place, name)
@@ -79,7 +79,7 @@ def _read_folder(folder: Path, name: str) -> Start:
     kind = settings.get("position_embedding_type")
     try:
         config = _our_config(settings) if family is None else _translated_config(settings, family)
-    except Exception as error:  # what transformers raises for an unexpected value is anything
+    except Exception as error:  # for an unexpected value transformers may raise anything
         reason = " ".join(str(error).split())
         raise UserError(f"checkpoint '{name}': config.json does not fit: {reason}") from error
     raw = read_weights(folder)
@@ -110,14 +110,14 @@ def _family(settings: Mapping[str, Any], name: str) -> Family | None:
         raise UserError(f"checkpoint '{name}' {fault}; {advice}: native")
     if kind == "bert" and positions in TABLES:
         return relative_family(positions)
-    if positions != "absolute":  # transformers 5 reads them as absolute ones, without a word
+    if positions != "absolute":  # transformers 5 silently reads them as absolute ones
         fault = f"has {quoted(positions)} positions; only absolute are read"
         raise UserError(f"checkpoint '{name}' {fault}, and of BERT also {' and '.join(TABLES)}")
     return FAMILIES.get(kind)
 
 
 def _our_config(settings: Mapping[str, Any]) -> EncoderConfig:
-    """Take what is ours from a configuration that we have saved."""
+    """Take our own settings from a configuration that we have saved."""
     names = EncoderConfig.__annotations__
     return EncoderConfig(**{key: settings[key] for key in names if key in settings})
 
@@ -130,14 +130,14 @@ def _translated_config(settings: Mapping[str, Any], family: Family) -> EncoderCo
 
 
 def _our_weights(raw: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Part weights that we have saved into those of EncoderModel and those of a head."""
+    """Divide weights that we have saved into the weights of EncoderModel and of a head."""
     weights: dict[str, Tensor] = {}
     base_weights: dict[str, Tensor] = {}
     for key, tensor in raw.items():
         weights[key] = tensor.float()
         if key.startswith(BASE_PREFIX):
             base_weights[key.removeprefix(BASE_PREFIX)] = weights[key]
-    if not base_weights:  # an encoder without a head
+    if not base_weights:  # the file has an encoder without a head
         return weights, {}
     return base_weights, weights
 
@@ -153,7 +153,7 @@ def _complete(
     for act in (config.hidden_act, config.head_act or config.hidden_act):
         _check_activation(name, act)
     expected = on_meta(EncoderModel, config).state_dict()
-    # Without a pooler it is fresh; half of one is damaged.
+    # A missing pooler is made fresh; an incomplete pooler is damage.
     has_pooler = any(key.startswith(POOLER_PREFIX) for key in weights)
     missing: list[str] = []
     for key in expected:
@@ -190,7 +190,7 @@ def _read_tupe(path: Path, name: str) -> Start:
     """
     args, raw = _unpickled_tupe(path)
     config = _tupe_config(args, name)
-    # Without words any number will do: they are then missing.
+    # Without a table of words any number is fine here: the table is then reported as missing.
     words = raw.get(f"{TUPE.prefix}embed_tokens.weight")
     if words is not None and words.ndim:
         config.vocab_size = len(words)
@@ -226,7 +226,7 @@ def _tupe_config(args: Mapping[str, Any], name: str) -> EncoderConfig:
         if faults:
             raise ValueError(", ".join(faults))
         return TUPE.configure(args)
-    except Exception as error:  # as for transformers' settings
+    except Exception as error:  # transformers may raise anything here, too
         reason = " ".join(str(error).split())
         raise UserError(f"TUPE checkpoint '{name}': its args do not fit: {reason}") from error
 

@@ -1,4 +1,4 @@
-"""What is asked of an arm before compute is spent on it: is order heard, and what does it cost?"""
+"""The checks of an arm before compute is spent on it: whether it hears order, and what it costs."""
 
 import json
 from functools import cache
@@ -22,7 +22,7 @@ from glue_bench.model.variants.base import Variant
 
 ORDER_LENGTH = 16
 MIN_ORDER_DIFFERENCE = 1e-8
-"""In float64. Of grafts of all-MiniLM-L6-v2, `none` differs by 3e-15, the rest by 1e-2 to 2."""
+"""The limit in float64. Among grafts of all-MiniLM-L6-v2, `none` has 3e-15, others 1e-2 to 2."""
 TABLE_PREFIXES = ("variant.words.", "variant.positions.", "variant.segments.")
 BATCH = 32
 UPDATES = 3
@@ -34,7 +34,8 @@ class OrderEffect(NamedTuple):
 
     Attributes:
         change: By how much permuting tokens changes the output.
-        dead: The parts of the variant that order gives no gradient, of an encoder that may learn.
+        dead: The parts of the variant that get no gradient from the order of tokens, if it may
+            learn.
         learns: Whether order gives any part a gradient.
     """
 
@@ -66,7 +67,7 @@ def check_order(start: Start, arm: str) -> None:
         effect = _order_effect(model, start.config, is_trained=is_trained)
     except UserError as error:
         raise UserError(f"arm '{arm}': {error}") from error
-    except Exception as error:  # what the code of a plugin raises is anything
+    except Exception as error:  # the code of a plugin may raise anything
         cause = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"{about}: its encoder cannot run: {cause}") from error
     change = effect.change
@@ -96,7 +97,7 @@ def check_order(start: Start, arm: str) -> None:
 
 def _order_effect(model: EncoderModel, config: EncoderConfig, *, is_trained: bool) -> OrderEffect:
     """Measure what the order of tokens does to an encoder; changes untrained weights."""
-    # As different as the vocabulary permits.
+    # The tokens are as different as the vocabulary permits.
     length = min(ORDER_LENGTH, config.max_position_embeddings)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randperm(config.vocab_size, generator=generator)[None, :length]
@@ -108,7 +109,7 @@ def _order_effect(model: EncoderModel, config: EncoderConfig, *, is_trained: boo
 
 
 def permutation(length: int) -> Int[Tensor, " l"]:
-    """Say where each token comes from: the first stays, all others change places.
+    """Return the place that each token comes from: the first stays, all others move.
 
     A reversal would keep distances.
     """
@@ -118,7 +119,7 @@ def permutation(length: int) -> Int[Tensor, " l"]:
 
 
 def order_difference(model: EncoderModel, ids: Int[Tensor, "1 l"]) -> Float[Tensor, "1 l d"]:
-    """Return each token's output less the same token's output in its permuted place."""
+    """Subtract from each token's output the output of the same token in its permuted place."""
     order = permutation(ids.shape[1])
     usual = model.hidden_states(ids)[-1]
     permuted = model.hidden_states(ids[:, order])[-1]
@@ -126,9 +127,10 @@ def order_difference(model: EncoderModel, ids: Int[Tensor, "1 l"]) -> Float[Tens
 
 
 def dead_parts(model: EncoderModel, ids: Int[Tensor, "1 l"]) -> tuple[list[str], bool]:
-    """Find the parts of the variant, without words and segments, that order gives no gradient.
+    """Find the parts of the variant that get no gradient from the order of tokens.
 
-    A part is a child of the variant or a parameter of its own. Changes the model's weights.
+    A part is a child module or a parameter of the variant. The tables of words and segments do not
+    count. The function changes the model's weights.
 
     Returns:
         The dead parts, and whether order gives any part a gradient.
@@ -160,11 +162,11 @@ def dead_parts(model: EncoderModel, ids: Int[Tensor, "1 l"]) -> tuple[list[str],
 
 
 def budget(config: EncoderConfig, length: int) -> dict[str, Any]:
-    """Return sizes of the encoder without heads, and operations of its training.
+    """Return the sizes of the encoder without heads, and the operations of its training.
 
     Args:
         config: The encoder.
-        length: That of the sequences in tokens.
+        length: The length of the sequences in tokens.
 
     Returns:
         `parameters`; `non_embedding_parameters`, without the token, position and segment tables;
@@ -202,15 +204,15 @@ def _counted(settings: str, length: int, _: type[Variant] | None) -> dict[str, A
 def native_budget(
     start: NativeStart, tokenizer: PreTrainedTokenizerBase, length: int, arm: str
 ) -> dict[str, Any]:
-    """Return the same of a native arm, whose model is run on a text beside a shorter one.
+    """Return what `budget` returns, for a native arm. Its model runs on two texts.
 
-    `flops_per_token` are three times those of a forward pass, because a backward pass computes two
-    products for each of its products.
+    `flops_per_token` is three times the operations of a forward pass, because a backward pass
+    computes two products for each product of the forward pass.
 
     Args:
         start: What the arm starts from.
         tokenizer: Its tokenizer.
-        length: That of the longer text in tokens.
+        length: The length of the longer text in tokens.
         arm: The name of the arm.
 
     Returns:
@@ -233,16 +235,16 @@ def native_budget(
     ids = encoding["input_ids"]
     mask = encoding["attention_mask"].bool()
     segments = encoding["token_type_ids"]
-    # As plain products: torch's counter does not know its own attention on a CPU, and counts
-    # nothing for it.
+    # Attention is computed as plain products: torch's counter does not know torch's own attention
+    # on a CPU, and counts nothing for it.
     plain_attention = sdpa_kernel(SDPBackend.MATH)
     try:
         with drawing(), torch.no_grad(), plain_attention, FlopCounterMode(display=False) as counter:
-            # Without a gradient anywhere, else the counter expects some of what DeBERTa computes to
-            # have one.
+            # No weight has a gradient here: if one had, the counter would expect a gradient in
+            # parts of DeBERTa that have none.
             model = start.classifier(("one", "other"), seed=0).eval().requires_grad_(False)
             logits = model(ids, mask, segments).logits
-    except Exception as error:  # what some family's code raises is anything
+    except Exception as error:  # the code of a family may raise anything
         cause = f"{type(error).__name__}: {first_line(error)}"
         fault = f"its model cannot run on {ids.shape[1]} tokens: {cause}"
         raise UserError(f"arm '{arm}': {fault}") from error

@@ -49,7 +49,7 @@ class Part(NamedTuple):
     tensor: Tensor
     shape: tuple[int, ...]
     may_be_shared: bool = False
-    """Whether one for all sequences of the batch will do."""
+    """Whether one tensor may serve all sequences of the batch."""
 
     def fault(self) -> str | None:
         """Say how the shape differs from the expected one."""
@@ -63,7 +63,7 @@ class Part(NamedTuple):
 
 
 def wrong_shape(output: Any, expected: tuple[int, int, int], variant: Variant) -> str | None:
-    """Say what part of an output has a wrong shape.
+    """Say which part of an output has a wrong shape.
 
     Args:
         output: What the variant's forward returns.
@@ -169,7 +169,7 @@ def save_and_load(config: EncoderConfig) -> str | None:
 
 
 def _differs(before: nn.Module, after: nn.Module, kind: type[Any]) -> str | None:
-    """Say what of a model is not the same after loading."""
+    """Say which outputs of a model differ after loading."""
     weights = before.state_dict()
     loaded_weights = after.state_dict()
     for name in weights.keys() | loaded_weights.keys():
@@ -178,7 +178,7 @@ def _differs(before: nn.Module, after: nn.Module, kind: type[Any]) -> str | None
             return f"{kind.__name__}: {name} is not the same after loading"
     ids, mask = pad(tokens(), [11, 5, 2])
     error = max_error(before(ids, mask).to_tuple(), after(ids, mask).to_tuple())
-    if error < MAX_ERROR:  # as far as other addresses round the same
+    if error < MAX_ERROR:  # other addresses in memory may round differently
         return None
     fault = f"weights are the same after loading, outputs differ by {error:.1e}"
     cause = "a tensor of __init__ that is no parameter or persistent buffer is lost"
@@ -290,7 +290,7 @@ def meta_device(config: EncoderConfig) -> str | None:
 def position(config: EncoderConfig) -> str | None:
     """The order of tokens reaches [CLS], and each part of fresh weights learns from it.
 
-    Without position, neither is so.
+    If the variant uses no position, neither may happen.
     """
     model = random_model(EncoderModel, config).double()
     ids = tokens()
@@ -302,7 +302,7 @@ def position(config: EncoderConfig) -> str | None:
         if change < 1e-12:
             return None
         return f"permuting tokens changes [CLS] by {change:.1e}: uses_position is False"
-    # Words that no norm has scaled may be louder.
+    # Words that no norm has scaled may be larger, so that positions change less.
     min_change = 1e-2 if config.embedding_norm else 1e-3
     if not change > min_change:
         fault = f"permuting tokens changes [CLS] by only {change:.1e}"
@@ -345,13 +345,13 @@ def start(config: EncoderConfig) -> str | None:
 
 
 def _tensors_of(output: EncoderInput) -> list[Tensor]:
-    """Return the hidden states, what is infused, and the biases that a variant gives."""
+    """Return the hidden states, the infused rows and the biases that a variant returns."""
     tensors = [output.hidden, output.infused, *output.biases()]
     return [tensor for tensor in tensors if tensor is not None]
 
 
 def _of_cls(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return what of hidden states (b, l, d) and biases (b, h, l, l) is of [CLS]."""
+    """Return the parts of hidden states (b, l, d) and biases (b, h, l, l) that belong to [CLS]."""
     parts: list[Tensor] = []
     for tensor in tensors:
         is_bias = tensor.ndim == 4

@@ -15,7 +15,7 @@ COUNTS = {
     "max_position_embeddings": (1, 2**17),
     "type_vocab_size": (0, 2**10),
 }
-"""The smallest and the largest permitted count, many times what the largest encoder has."""
+"""The smallest and the largest permitted count. The largest is far above any known encoder."""
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("hidden_act", "variant", "origin"), (str, "a text")),
@@ -31,14 +31,15 @@ KINDS: dict[str, tuple[Any, str]] = {
 class EncoderConfig(PretrainedConfig):
     """Sizes of an encoder, and the variant that feeds it.
 
-    Names are those of `transformers.BertConfig`. `embedding_size` is the width of the tables (0:
-    `hidden_size`; ELECTRA's may be smaller). `max_position_embeddings` counts usable positions,
-    without RoBERTa's reserved rows. `type_vocab_size` 0 means no segment table. `head_act` is the
-    activation of the masked-LM head (None: `hidden_act`). `embedding_norm` says that what enters is
-    normalised, as it is but in some of TUPE's. `norm_first` and `gated` make the blocks of recent
-    encoders: LayerNorm before attention and feed-forward layers, and GeGLU. `origin` is how the
-    weights came to be: pretrained, adapted, grafted or scratch. Raises ValueError for what no
-    encoder can have, or what this encoder does not compute.
+    The names are the same as in `transformers.BertConfig`. `embedding_size` is the width of the
+    tables (0: `hidden_size`; ELECTRA's may be smaller). `max_position_embeddings` counts usable
+    positions, without RoBERTa's reserved rows. `type_vocab_size` 0 means no segment table.
+    `head_act` is the activation of the masked-LM head (None: `hidden_act`). `embedding_norm` says
+    that the input is normalised, as in all encoders but some of TUPE's. `norm_first` and `gated`
+    make the blocks of recent
+    encoders: LayerNorm before attention and feed-forward layers, and GeGLU. `origin` is the origin
+    of the weights: pretrained, adapted, grafted or scratch. Raises ValueError for settings that no
+    encoder can have, or that this encoder cannot compute.
     """
 
     model_type = "glue_bench"
@@ -74,7 +75,7 @@ class EncoderConfig(PretrainedConfig):
         super().__post_init__(**kwargs)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield the settings that no encoder can have, and what they must be."""
+        """Yield the settings that no encoder can have, with the values that they may have."""
         for key, (low, high) in COUNTS.items():
             value = getattr(self, key)
             if type(value) is not int or not low <= value <= high:

@@ -46,7 +46,7 @@ CLAUSES: dict[str, Callable[[EncoderConfig], str | None]] = {
     "position": position,
     "start": start,
 }
-"""By name, functions that say what is wrong with the variant of a configuration, or None."""
+"""The clauses by name: functions that say what is wrong with a configuration's variant, or None."""
 
 
 class ContractError(Exception):
@@ -87,7 +87,7 @@ def _check_clause(clause: str, encoder: str, config: EncoderConfig) -> None:
             fault = broken_by(config)
     except Exception as error:
         module = sys.modules.get(VARIANTS[config.variant].__module__)
-        file = getattr(module, "__file__", None)  # none of a notebook's
+        file = getattr(module, "__file__", None)  # a module of a notebook has no file
         message = " ".join(str(error).split())
         fault = f"{type(error).__name__}: {message}{line_of(error, file)}"
         cause = error

@@ -1,10 +1,10 @@
 """Dropout and attention for training on a CPU: the same functions as torch's, for less time.
 
-torch's dropout draws one Bernoulli number an element, one after another, which is a quarter of a
-fine-tuning step. Here one 64-bit number of the same generator makes four elements' 16 bits each.
-torch's attention leaves its fast path on a CPU as soon as there is dropout or a bias that learns,
-and then copies queries, keys, values and their gradients from one layout to another. Here each head
-reads them where their projection left them.
+torch's dropout draws one Bernoulli number per element, one after another. This takes a quarter of a
+fine-tuning step. Here one 64-bit number of the same generator serves four elements, with 16 bits
+for each. torch's attention leaves its fast path on a CPU as soon as there is dropout or a bias that
+learns, and then copies queries, keys, values and their gradients from one layout to another. Here
+each head reads queries, keys and values where their projection wrote them.
 
 Shapes: b batch, q queries, l keys, h heads, k head size.
 """
@@ -22,7 +22,7 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
 def trains_here(tensor: Tensor) -> bool:
-    """Whether `attend` can replace torch's: on the CPU, for float32, float64 or bfloat16."""
+    """Return whether `attend` can replace torch's: on the CPU, in float32, float64 or bfloat16."""
     return tensor.device.type == "cpu" and tensor.dtype in DTYPES
 
 
@@ -38,7 +38,7 @@ def attend(
 ) -> Float[Tensor, "b q h k"]:
     """Compute softmax(q k^T * scale + bias + padding) v, with dropout.
 
-    It is computed in float32, or in float64 from float64.
+    It is computed in float32, or in float64 if the input is float64.
     """
     return _Attention.apply(query, key, value, bias, padding, scale, dropout)
 
@@ -177,7 +177,7 @@ def draw_kept(shape: torch.Size | tuple[int, ...], rate: float) -> UInt8[Tensor,
     """
     count = math.prod(shape)
     words = torch.empty(-(-count // LANES), dtype=torch.int64)
-    # The whole range: without a lower end the top bit would always be 0.
+    # The whole range is drawn: without a lower end the top bit would always be 0.
     words.random_(-(2**63), None)
     bits = words.view(torch.int16)[:count].view(shape)
     first_kept = steps_dropped(rate) - STEPS // 2
@@ -188,9 +188,9 @@ def draw_kept(shape: torch.Size | tuple[int, ...], rate: float) -> UInt8[Tensor,
 def keep_factors(
     kept: UInt8[Tensor, "*shape"], rate: float, dtype: torch.dtype
 ) -> Float[Tensor, "*shape"]:
-    """Return 0, or 1 / (1 - rate) for what is kept.
+    """Return 0 for dropped numbers, and 1 / (1 - rate) for kept ones.
 
-    They are made anew where needed, as to keep them takes four times the memory.
+    They are computed again where needed, because storing them takes four times the memory.
     """
     factor = STEPS / (STEPS - steps_dropped(rate))
     return kept.to(dtype).mul_(factor)

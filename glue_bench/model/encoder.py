@@ -1,7 +1,7 @@
-"""The encoder: a variant, then Transformer blocks, which know no variant by name.
+"""The encoder: a variant, then Transformer blocks. No block knows a variant by name.
 
-Shapes: b batch, l length, q queries, d hidden size, h heads, k head size. Where tables are narrower
-than the blocks, d is their width up to the projection.
+Shapes: b batch, l length, q queries, d hidden size, h heads, k head size. If tables are narrower
+than the blocks, d is the width of the tables before the projection.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ Mask = Bool[Tensor, "b l"]
 
 
 class BlockScores(NamedTuple):
-    """What a variant changes in the scores of one block: the attributes of `EncoderInput` for it.
+    """A variant's changes of one block's scores: the attributes of `EncoderInput` for the block.
 
     `all_queries` says to project the queries of all positions even if only the first rows are
     computed. `scores` needs them, as it returns l x l. With `rotate`, or one bias per block, it is
@@ -55,7 +55,8 @@ def attend(
 ) -> Float[Tensor, "b q h k"]:
     """Compute softmax(q k^T * scale + bias) v with dropout, without keys that `mask` leaves out."""
     padding = None if mask is None else padding_scores(mask, query.dtype)
-    # torch's own is slow on a CPU with dropout, with a bias that learns, and for gradients in bf16.
+    # torch's own attention is slow on a CPU with dropout, with a bias that learns, and for
+    # gradients in bf16.
     bias_learns = bias is not None and bias.requires_grad
     has_bf16_gradients = query.dtype == torch.bfloat16 and query.requires_grad
     is_slow = dropout or bias_learns or has_bf16_gradients
@@ -82,7 +83,7 @@ class Attention(nn.Module):
         self.num_heads = config.num_attention_heads
         self.head_size = config.hidden_size // config.num_attention_heads
         self.scale = scale
-        self.dropout = float(config.attention_probs_dropout_prob)  # many files say 0
+        self.dropout = float(config.attention_probs_dropout_prob)  # many files have the integer 0
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.out = nn.Linear(config.hidden_size, config.hidden_size)
 
@@ -106,8 +107,8 @@ class Attention(nn.Module):
                 bias = extra if bias is None else bias + extra
             if changes.rotate:
                 queries, keys = changes.rotate(queries, keys)
-            # In the type that they had: under autocast a variant that turns them would attend in
-            # float32, where all others attend in bf16.
+            # They get the type that they had before: under autocast a variant that turns them would
+            # attend in float32, while all other variants attend in bf16.
             query = queries.to(value.dtype).transpose(1, 2)
             key = keys.to(value.dtype).transpose(1, 2)
         if bias is not None:
@@ -125,9 +126,9 @@ class Attention(nn.Module):
         """Project hidden states.
 
         Args:
-            hidden: What enters attention.
+            hidden: The input of attention.
             rows: How many queries are needed; by default all.
-            infused: What is added to `hidden` for queries and keys, and not for values.
+            infused: Rows that are added to `hidden` for queries and keys, and not for values.
 
         Returns:
             Queries of the first `rows` positions or of all, keys and values of all.
@@ -178,8 +179,8 @@ class Block(nn.Module):
         rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
         """Return the first `rows` positions after this block, or all."""
-        # Sliced before attention: this decides in which order the gradients of `hidden` are summed,
-        # hence their last bits.
+        # The rows are sliced before attention: this decides the order in which the gradients of
+        # `hidden` are summed, and so their last bits.
         kept = hidden[:, :rows]
         if self.norm_first:
             mixed = self.attention(self.attention_norm(hidden), changes, mask, rows)
@@ -199,7 +200,7 @@ class Block(nn.Module):
 
 
 class SegmentScores(nn.Module):
-    """E_S(S(i), S(j)), a learned scalar a head and ordered pair of segments.
+    """Scores E_S(S(i), S(j)): a learned scalar for each head and ordered pair of segments.
 
     Chen et al. 2021, equation 2.
     """
@@ -215,7 +216,7 @@ class SegmentScores(nn.Module):
 
 
 class Pooler(nn.Module):
-    """tanh(dense([CLS])), as BERT's."""
+    """BERT's pooler: tanh(dense([CLS]))."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
@@ -226,7 +227,7 @@ class Pooler(nn.Module):
 
 
 class EncoderPreTrainedModel(PreTrainedModel):
-    """transformers' own initialisation.
+    """The base of our encoders, with transformers' own initialisation.
 
     A module with a method `fresh_weight` starts with the weight that the method returns.
     """
@@ -238,12 +239,12 @@ class EncoderPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         fresh_weight = getattr(module, "fresh_weight", None)
-        if fresh_weight is not None:  # what a checkpoint has loaded is left alone by this `copy_`
+        if fresh_weight is not None:  # this `copy_` does not change weights from a checkpoint
             initialization.copy_(module.get_parameter("weight"), fresh_weight())
 
 
 class EncoderModel(EncoderPreTrainedModel):
-    """Variant, LayerNorm, dropout, blocks, BERT's pooler.
+    """The encoder: variant, LayerNorm, dropout, blocks, and BERT's pooler.
 
     With `norm_first` a LayerNorm follows the last block.
     """
@@ -289,12 +290,13 @@ class EncoderModel(EncoderPreTrainedModel):
 
         Args:
             input_ids: The tokens.
-            attention_mask: 1 on real tokens; None where nothing is padded, which is faster.
+            attention_mask: 1 for real tokens, 0 for padding; None if nothing is padded, which is
+                faster.
             token_type_ids: The segments; by default all tokens are of the first.
-            output_hidden_states: Return those of every block, too.
+            output_hidden_states: Whether to return the hidden states of every block, too.
 
         Returns:
-            What transformers' models return.
+            The output that models of transformers return.
 
         Raises:
             ValueError: as `hidden_states`.
@@ -314,11 +316,11 @@ class EncoderModel(EncoderPreTrainedModel):
         *,
         last_rows: int | None = None,
     ) -> list[Float[Tensor, "b _ d"]]:
-        """Return what enters the first block, and the output of each block.
+        """Return the input of the first block, and the output of each block.
 
         Args:
             input_ids: The tokens.
-            attention_mask: 1 on real tokens; None where nothing is padded.
+            attention_mask: 1 for real tokens, 0 for padding; None if nothing is padded.
             token_type_ids: The segments; by default all tokens are of the first.
             last_rows: How many positions of the last block are computed; by default all.
 
@@ -326,14 +328,15 @@ class EncoderModel(EncoderPreTrainedModel):
             States (b, l, d), of the last block (b, last_rows, d).
 
         Raises:
-            ValueError: ids are not integers of shape (b, l), or more of them than there are
+            ValueError: ids are not integers of shape (b, l), or l is larger than the number of
                 positions.
         """
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         self._check_ids(input_ids, segments)
         inputs: EncoderInput = self.variant(input_ids, segments)
-        # In the precision of the weights: under autocast a product returns bf16, and would leave
-        # the residual stream of this arm alone in it, as LayerNorm keeps what it is given on a CPU.
+        # The result gets the precision of the weights. Under autocast a product returns bf16, and
+        # LayerNorm on a CPU keeps this type. Then the residual stream of this arm alone would be
+        # bf16.
         kind = self.pooler.dense.weight.dtype
         hidden = self.dropout(self.norm(inputs.hidden.to(kind)))
         infused = None if inputs.infused is None else self.norm(inputs.infused.to(kind))
@@ -368,7 +371,7 @@ class EncoderModel(EncoderPreTrainedModel):
     def _block_scores(
         self, inputs: EncoderInput, segments: Tensor, infused: Float[Tensor, "#b l d"] | None
     ) -> list[BlockScores]:
-        """Return what the variant, and segments in the scores, change in each block."""
+        """Return the changes of each block's scores by the variant and by segments."""
         biases = inputs.biases()
         if self.segment_scores is not None:
             added = self.segment_scores(segments)

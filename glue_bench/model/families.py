@@ -1,9 +1,9 @@
-"""Other libraries' weight names and settings, translated into ours: one table a family.
+"""The weight names and settings of other libraries, translated into ours: a table per family.
 
-Names are those of transformers' BERT, RoBERTa, ELECTRA and DistilBERT (XLM-RoBERTa and CamemBERT
-are RoBERTa), and of the official TUPE (guolinke/TUPE at 4c64ff7, built on fairseq). A pair is the
-checkpoint's name and ours, up to the final `weight` or `bias`; # is a block's number. Query, key
-and value are stacked into `qkv` afterwards.
+The other names come from transformers' BERT, RoBERTa, ELECTRA and DistilBERT (XLM-RoBERTa and
+CamemBERT are RoBERTa), and from the official TUPE (guolinke/TUPE at 4c64ff7, built on fairseq). A
+pair is the checkpoint's name and ours, up to the final `weight` or `bias`; # is a block's number.
+Query, key and value are stacked into `qkv` afterwards.
 """
 
 import re
@@ -62,7 +62,7 @@ class Family:
     """How one family of checkpoints is read.
 
     Attributes:
-        prefix: What a model with a head puts before the encoder's names.
+        prefix: The text before the encoder's names in a model with a head.
         encoder: Pairs of names of the encoder.
         head: The checkpoint's names of HEAD.
         settings: Our names of settings, and the checkpoint's.
@@ -110,7 +110,7 @@ class Family:
         return weights, head
 
     def rename(self, names: Iterable[str]) -> dict[str, str]:
-        """Return our name -> the checkpoint's name, for every name that has a pair."""
+        """Return the checkpoint's name by our name, for every name that has a pair."""
         pairs = (*self.encoder, *zip(self.head, HEAD, strict=True))
         their_names: dict[str, str] = {}
         for name in names:
@@ -131,7 +131,7 @@ class Family:
 
 
 def _stack_projections(weights: dict[str, Tensor]) -> None:
-    """Stack queries, keys and values into one projection; what does not fit together is dropped."""
+    """Stack queries, keys and values into one projection; parts that do not fit are dropped."""
     query_names = [name for name in weights if ".attention.query." in name]
     for name in query_names:
         parts: list[Tensor] = []
@@ -244,5 +244,5 @@ TUPE = Family(
         "type_vocab_size": 0,
         "layer_norm_eps": 1e-5,
         "pad_token_id": 1,
-    },  # fairseq's begin with <s>, <pad>, </s>
+    },  # fairseq's vocabularies begin with <s>, <pad>, </s>
 )

@@ -29,13 +29,14 @@ LABELS_OPTION = "--labels, or `labels` of its arm"
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedStart(NativeStart):
-    """What is known of a classifier with a trained head, without its weights.
+    """The facts of a classifier with a trained head, without its weights.
 
     Attributes:
-        load: Reads the model of transformers, or of glue-bench where it was trained here.
-        outputs: The names of its outputs, in their order; empty for a number.
-        places: The place of each class of the task among the outputs; of a number (0,).
-        ends_in_sigmoid: Whether its authors pass its one output through a sigmoid.
+        load: Reads the model with transformers, or with glue-bench if glue-bench trained it.
+        outputs: The names of the outputs, in order; empty if the output is a number.
+        places: The place of each class of the task among the outputs; (0,) if the output is a
+            number.
+        ends_in_sigmoid: Whether the authors pass the model's one output through a sigmoid.
     """
 
     load: Load
@@ -45,14 +46,14 @@ class FinishedStart(NativeStart):
 
     @property
     def reading(self) -> str:
-        """How texts are given to the model, and what its outputs are: a part of an identity."""
+        """How texts are given to the model, and its outputs: a part of a cell's identity."""
         names = f" with outputs {', '.join(self.outputs)}" if self.outputs else ""
         return f"{names}{super().reading.removesuffix(DRAWN)}"
 
     def classifier(self, labels: Sequence[str], seed: int) -> "FinishedClassifier":  # noqa: ARG002
-        """Read the model. Its logits are in the order of the task's labels.
+        """Read the model. It gives logits in the order of the task's labels.
 
-        Nothing is drawn, and the labels were matched when it was read.
+        No random number is drawn. The labels were matched when the classifier's facts were read.
         """
         return FinishedClassifier(self)
 
@@ -63,8 +64,8 @@ class FinishedClassifier(NativeClassifier):
     def __init__(self, start: FinishedStart) -> None:
         model = start.load().model
         super().__init__(model, reads_segments=start.reads_segments, pads_left=start.pads_left)
-        # Sums round by where a weight begins, which is anywhere in a file, and by whether it
-        # learns, which a budget switches off.
+        # The address of a weight, and whether it learns, change the rounding of sums. In a file a
+        # weight begins anywhere, and the measuring of a budget switches learning off.
         for weight in model.parameters():
             weight.data = weight.data.clone()
             weight.requires_grad = True
@@ -77,7 +78,7 @@ class FinishedClassifier(NativeClassifier):
         attention_mask: Bool[Tensor, "b l"] | None,
         segments: Int[Tensor, "b l"],
     ) -> Any:
-        """Return what transformers' model returns, `logits` (b, labels) in the task's order."""
+        """Return the model's output, with `logits` (b, labels) in the order of the task."""
         output = super().forward(input_ids, attention_mask, segments)
         output.logits = self.end(output.logits[:, self.places])
         return output
@@ -90,27 +91,27 @@ def read_finished(
     task: Task,
     labels: Sequence[str] | None = None,
 ) -> FinishedStart:
-    """Read what decides how a fine-tuned classifier is scored on a task.
+    """Read the facts that decide how a fine-tuned classifier is scored on a task.
 
     Args:
-        name: What the user calls the checkpoint.
-        load: Reads it.
+        name: The name by which the user calls the checkpoint.
+        load: Reads the classifier.
         tokenizer: The arm's tokenizer.
-        task: The task that it is scored on.
-        labels: The classes of its outputs in order, if it does not name them.
+        task: The task that the classifier is scored on.
+        labels: The classes of the outputs in order, if the classifier does not name them.
 
     Returns:
-        What is known of it.
+        The facts of the classifier.
 
     Raises:
-        UserError: it cannot be read; weights of its head are absent; or its outputs are no classes
-            of the task, or cannot be told apart.
+        UserError: the checkpoint cannot be read; weights of its head are absent; or its outputs are
+            no classes of the task, or their classes are not known.
     """
     loaded = load()
     _check_head(name, loaded)
     check_weights(name, loaded)
     outputs = outputs_of(loaded.config)
-    # It was trained on what its tokenizer gives by default, as transformers' own scripts are.
+    # The model was trained on the default output of its tokenizer, as in transformers' own scripts.
     gives_segments = "token_type_ids" in tokenizer.model_input_names
     places, used_names = _matched(name, outputs, task, labels)
     return FinishedStart(
@@ -134,7 +135,7 @@ def outputs_of(config: Any) -> tuple[str, ...]:
 
 
 def _check_head(name: str, loaded: LoadedClassifier) -> None:
-    """Refuse a checkpoint without weights that its logits need, which would be random."""
+    """Refuse a checkpoint that lacks weights for its logits, because these would be random."""
     learned = {key for key, _ in loaded.model.named_parameters()}
     absent = learned.intersection(loaded.report["missing_keys"])
     absent.update(key for key, _, _ in loaded.report["mismatched_keys"])
@@ -183,7 +184,7 @@ def _matched(
 
 
 def _names_sigmoid(config: Any) -> bool:
-    """Whether a configuration of sentence-transformers ends its one output in a sigmoid."""
+    """Return whether a configuration of sentence-transformers has a sigmoid at the end."""
     settings = getattr(config, "sentence_transformers", None) or {}
     old_name = getattr(config, "sbert_ce_default_activation_function", None)
     activation = settings.get("activation_fn") or old_name or ""

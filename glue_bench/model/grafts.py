@@ -1,4 +1,4 @@
-"""From an encoder of one variant to another variant: blocks stay, and tables are taken over."""
+"""The conversion of an encoder to another variant: blocks stay, and tables are taken over."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,8 +26,8 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
 
     A checkpoint of the variant with these options stays as it is. From an `add` checkpoint the
     variant is grafted: blocks are kept. Where the variant scales scores by 1 / sqrt(terms * k),
-    queries grow by sqrt(terms), so that the word-word scores stay those of the checkpoint. What a
-    graft leaves fresh is as `fresh` draws it.
+    queries grow by sqrt(terms), so that the word-word scores stay those of the checkpoint. Weights
+    that a graft leaves fresh are drawn by `fresh`.
 
     Args:
         start: The checkpoint.
@@ -38,8 +38,8 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
         The start of the variant, which says whether the graft is exact.
 
     Raises:
-        UserError: the checkpoint is of another variant that is not `add`, or of this one with
-            other options; or an option says how fresh weights start, which a checkpoint has not.
+        UserError: the checkpoint has another variant that is not `add`, or this variant with other
+            options; or an option says how fresh weights start, and a checkpoint has none.
     """
     new_options = canonical_options(variant, options)
     if _is_as_it_is(start, variant, new_options):
@@ -51,7 +51,7 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
         grafted = model.variant.graft(additive)
         if model.segment_scores is not None:
             torch.nn.init.zeros_(model.segment_scores.table.weight)
-    if not isinstance(grafted, Grafted):  # a plugin's, which no type check has seen
+    if not isinstance(grafted, Grafted):  # a plugin may return another type
         raise TypeError(f"graft returns {type(grafted).__name__}, not Grafted")
     old_place = segments_enter(start.config)
     new_place = segments_enter(config)
@@ -72,9 +72,9 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
 
 
 def _is_as_it_is(start: Start, variant: str, new_options: Mapping[str, Any]) -> bool:
-    """Say whether a checkpoint is of a variant with these options already.
+    """Return whether a checkpoint already has a variant with these options.
 
-    Raises UserError, as `graft`, for one that cannot become it.
+    Raises UserError, as `graft` does, for a checkpoint that cannot get this variant.
     """
     old_variant = start.config.variant
     old_options = canonical_options(old_variant, start.config.variant_options)
@@ -120,7 +120,7 @@ def additive_weights(start: Start) -> Additive:
 def added_positions(start: Start) -> Float[Tensor, "n d"]:
     """Return the p_i that an encoder of variant `add` adds.
 
-    With `position_norm` they are not the rows of its table.
+    With `position_norm` these are not the rows of the encoder's table.
     """
     with drawing():
         variant = build_variant(start.config)
@@ -129,7 +129,7 @@ def added_positions(start: Start) -> Float[Tensor, "n d"]:
     for name, tensor in start.weights.items():
         if name.startswith(VARIANT_PREFIX):
             variant_weights[name.removeprefix(VARIANT_PREFIX)] = tensor
-    variant.load_state_dict(variant_weights, assign=True)  # no copies
+    variant.load_state_dict(variant_weights, assign=True)  # this copies no weights
     return variant.position_rows(start.config.max_position_embeddings).detach()
 
 

@@ -14,7 +14,7 @@ from glue_bench.model.encoder import EncoderModel, EncoderPreTrainedModel
 
 
 class EncoderForSequenceClassification(EncoderPreTrainedModel):
-    """Linear classifier over the pooled [CLS], with dropout before it."""
+    """The encoder with dropout and a linear classifier over the pooled [CLS]."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
@@ -38,7 +38,7 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
     ) -> SequenceClassifierOutput:
         """Return logits (b, num_labels); with labels also `classification_loss`.
 
-        Arguments and errors are those of EncoderModel's forward.
+        The arguments and errors are the same as in EncoderModel's forward.
         """
         # The pooler reads [CLS] alone, so the last block computes nothing else, unless all states
         # are returned.
@@ -53,7 +53,7 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
 
 
 class EncoderForMaskedLM(EncoderPreTrainedModel):
-    """BERT's masked-LM head: dense, activation, LayerNorm, and the tied token table with a bias.
+    """The encoder with BERT's masked-LM head: dense, activation, LayerNorm, tied tokens, bias.
 
     The dense layer's output has the width of the token table.
     """
@@ -66,8 +66,8 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         width = self.base.variant.words.embedding_dim
         self.dense = nn.Linear(config.hidden_size, width)
         self.act = ACT2FN[config.head_act or config.hidden_act]
-        # Not `norm`: where a name exists with and without the prefix `base.`, transformers confuses
-        # the two when it loads weights.
+        # The name is not `norm`: if a name exists with and without the prefix `base.`, transformers
+        # confuses the two when it loads weights.
         self.head_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.decoder = nn.Linear(width, config.vocab_size)
         self.post_init()
@@ -86,15 +86,15 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
 
         Args:
             input_ids: As in EncoderModel's forward.
-            attention_mask: As there.
-            token_type_ids: As there.
-            labels: The tokens that stood there, -100 where nothing was masked.
-            places: Flat indices into (b, l). The head runs there alone and returns logits
-                (n, vocabulary) and no loss.
+            attention_mask: As in EncoderModel's forward.
+            token_type_ids: As in EncoderModel's forward.
+            labels: The tokens before masking, and -100 where nothing was masked.
+            places: Flat indices into (b, l). The head then runs at these places alone, and returns
+                logits (n, vocabulary) and no loss.
             output_hidden_states: As in EncoderModel's forward.
 
         Returns:
-            What transformers' models return.
+            The output that models of transformers return.
 
         Raises:
             ValueError: as EncoderModel's forward.

@@ -1,6 +1,6 @@
 """Find a checkpoint (hub id, folder or file), fingerprint it, and read its weights.
 
-Nothing is known of their meaning here.
+The meaning of weights is not known here.
 """
 
 import hashlib
@@ -28,30 +28,30 @@ from glue_bench.remote import fetched, is_url
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 WEIGHT_FILES = (*SAFETENSORS, "pytorch_model.bin", "pytorch_model.bin.index.json")
 WEIGHTS_KEY = "transformers_weights"
-"""A key of config.json by which transformers reads a file of another name."""
+"""A key of config.json that makes transformers read weights from a file with another name."""
 ADAPTER = "adapter_config.json"
 MAX_WEIGHT_BYTES = 2**34
-"""Of one file: several times what the largest known encoder takes."""
+"""The largest size of one file: several times the size of the largest known encoder."""
 FETCHED = ["*.json", "*.txt", "*.model"]
-"""What is fetched beside the weights, of which other frameworks' copies are not."""
+"""The files that are fetched beside the weights. Weights of other frameworks are not fetched."""
 
 
 def locate(name: str, revision: str | None = None, *, weights: bool = True) -> Path:
-    """Return where a checkpoint lies.
+    """Return the place of a checkpoint.
 
     It is the folder or file of that name, a copy of a URL's, or a snapshot from the hub.
 
     Args:
         name: A hub id, a folder, a file or a URL.
-        revision: That of a hub id.
-        weights: Whether weights are needed; a tokenizer needs none.
+        revision: The revision of a hub id.
+        weights: Whether weights are needed. They are not needed to read a tokenizer.
 
     Returns:
         The folder or file.
 
     Raises:
-        UserError: there is no such place, or it is `unlike_a_checkpoint`, the hub cannot be
-            reached, or a revision is given of what is no hub id.
+        UserError: there is no such place; `unlike_a_checkpoint` has an objection; the hub cannot be
+            reached; or a revision is given for a name that is no hub id.
         DiskError: the hub's cache is full.
     """
     place = _find(name, revision, weights=weights)
@@ -62,7 +62,7 @@ def locate(name: str, revision: str | None = None, *, weights: bool = True) -> P
 
 
 def _find(name: str, revision: str | None, *, weights: bool) -> Path:
-    """Return the place of a checkpoint, whatever lies there."""
+    """Return the place of a checkpoint, without a look at its content."""
     path = Path(name).expanduser()
     if revision is not None and (is_url(name) or path.exists()):
         fault = f"revision '{revision}' of '{name}', which is no hub id"
@@ -84,13 +84,13 @@ def _snapshot(name: str, revision: str | None, *, weights: bool) -> Path:
     from huggingface_hub import constants, errors, snapshot_download
 
     patterns = [*FETCHED, "model*.safetensors"] if weights else FETCHED
-    # Without the last, the client (1.31) asks the hub for a full commit hash even where it is
+    # Without the last option, the client (1.31) asks the hub for a full commit hash even if it is
     # switched off.
     options: dict[str, Any] = {"revision": revision, "local_files_only": constants.HF_HUB_OFFLINE}
     try:
         folder = Path(snapshot_download(name, allow_patterns=patterns, **options))
-        # An index of shards says nothing of the shards: torch's are fetched wherever safetensors
-        # are absent.
+        # An index of shards does not show that the shards are there: torch's are fetched wherever
+        # safetensors are absent.
         has_safetensors = any((folder / file).exists() for file in SAFETENSORS)
         if weights and not has_safetensors:
             snapshot_download(name, allow_patterns=["pytorch_model*.bin*"], **options)
@@ -112,7 +112,7 @@ def _snapshot(name: str, revision: str | None, *, weights: bool) -> Path:
 
 
 def unlike_a_checkpoint(folder: Path, name: str) -> str:
-    """Say what a folder is, and what to do, if it is often taken for a checkpoint.
+    """Say why a folder is no checkpoint, and what to do, if people often take it for one.
 
     Return an empty text for any other folder.
     """
@@ -126,7 +126,7 @@ def unlike_a_checkpoint(folder: Path, name: str) -> str:
     folders = [path.parent for path in folder.glob("*/config.json")]
     if not folders:
         return ""
-    # Those of a Trainer: the last is meant.
+    # These are checkpoints of a Trainer: the last one is meant.
     steps = [path for path in folders if path.name.startswith("checkpoint-")]
     last = max(steps or folders, key=lambda path: (len(path.name), path.name))
     fault = f"'{name}' has no config.json, but checkpoints inside"
@@ -136,7 +136,7 @@ def unlike_a_checkpoint(folder: Path, name: str) -> str:
 def fingerprint(place: Path) -> str:
     """Return the SHA-256 over config.json and the weights, or over the one file.
 
-    They alone decide what an encoder computes.
+    These files alone decide the outputs of an encoder.
     """
     if not place.is_dir():
         return _weights_file_digest(place)
@@ -160,8 +160,8 @@ def _weights_file_digest(path: Path) -> str:
 def weight_files(folder: Path) -> list[Path]:
     """Return the files of weights of a checkpoint folder.
 
-    Raises UserError where there are none, their index is damaged, or config.json names another file
-    of weights, which transformers would read in their place.
+    Raises UserError if there are none, if their index is damaged, or if config.json names another
+    file of weights, which transformers would read instead.
     """
     settings = folder / "config.json"
     named_file = read_json(settings).get(WEIGHTS_KEY) if settings.exists() else None
@@ -209,7 +209,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             is_safe = path.suffix == ".safetensors"
             loaded = load_file(path) if is_safe else checked_weights(unpickle(path))
             for name, tensor in loaded.items():
-                weights[name] = tensor.clone()  # a mapped file may be overwritten
+                weights[name] = tensor.clone()  # the mapped file may be overwritten
         except Exception as error:
             fault = f"cannot read weights from '{path}': {first_line(error)}"
             advice = "the file may be cut short, copy it again"
@@ -218,10 +218,11 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def unpickle(path: Path, allowed: Sequence[Any] = ()) -> Any:
-    """Read what a file of torch.save holds; no code is run.
+    """Read the content of a file of torch.save, without running code.
 
-    That is tensors, plain values and objects of the classes `allowed`. Raises what torch raises for
-    another file, and ValueError for one that unpacks to more than it has, as none of torch's does.
+    The content is tensors, plain values and objects of the classes `allowed`. Raises torch's own
+    errors for any other file. Raises ValueError for a file that becomes larger when it is unpacked;
+    torch writes no such file.
     """
     check_file(path, MAX_WEIGHT_BYTES)
     if zipfile.is_zipfile(path):
@@ -230,14 +231,14 @@ def unpickle(path: Path, allowed: Sequence[Any] = ()) -> Any:
         if unpacked_bytes > path.stat().st_size:
             raise ValueError("it unpacks to more than it has")
     with warnings.catch_warnings(), torch.serialization.safe_globals(list(allowed)):
-        warnings.simplefilter("ignore")  # torch warns of what it then refuses
+        warnings.simplefilter("ignore")  # torch warns before it refuses a file
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def checked_weights(loaded: Any) -> dict[str, Tensor]:
     """Return tensors by their names.
 
-    Raises ValueError for anything else, and for a tensor larger than its storage.
+    Raises ValueError if it is anything else, or if a tensor is larger than its storage.
     """
     if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
         raise ValueError("it holds no tensors by their names")
@@ -251,7 +252,7 @@ def checked_weights(loaded: Any) -> dict[str, Tensor]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a dense tensor on the CPU."""
+    """Return whether a value is a dense tensor on the CPU."""
     if not isinstance(value, Tensor):
         return False
     return value.layout == torch.strided and value.device.type == "cpu"

@@ -1,4 +1,4 @@
-"""Native arms: what transformers reads as a model for sequence classification, as published."""
+"""Native arms: models for sequence classification as transformers reads them."""
 
 import copy
 import inspect
@@ -28,24 +28,24 @@ from glue_bench.model.start import Start, label_settings
 SUMMARY = "the model as transformers has it, with its own tokenizer and a fresh head"
 AutoClassifier = transformers.AutoModelForSequenceClassification
 UNBOUNDED = 10**6
-"""Tokenizers without a limit say 1e30."""
+"""From this length on a tokenizer has no limit. Tokenizers without a limit say 1e30."""
 ANY_SEGMENT = 256
 DRAWN = " with 16-bit dropout of all tokens"
 """How random numbers are drawn on a CPU: a part of a cell's identity."""
 READ_PADDING = {"canine", "convbert", "fnet", "nystromformer", "t5gemma", "yoso"}
-"""Families whose outputs padding changes, whatever the mask.
+"""Families whose outputs depend on padding, whatever the mask is.
 
 FNet mixes all places; CANINE, ConvBERT and Nystromformer have convolutions; YOSO hashes padding;
-T5Gemma reads its decoder one place behind a text. With all texts padded to the same length, as
-their authors have them, no output depends on another text.
+T5Gemma reads its decoder one place after a text. With all texts padded to the same length, as their
+authors have them, no output depends on another text.
 """
 COMPARE_SEGMENTS = {"funnel", "xlnet"}
-"""Families whose attention compares segments with each other: config.json does not count them."""
+"""Families whose attention compares segments; config.json has no number of segments."""
 READ_LAST = {"xlnet"}
-"""Families whose classifier reads the last place: padding goes before the text.
+"""Families whose classifier reads the last place, so that padding goes before the text.
 
-All others take it after the text, whatever side their tokenizer names: before it, padding moves the
-text to other positions.
+In all other families padding goes after the text, even if their tokenizer puts it before. Padding
+before a text would move the text to other positions.
 """
 COUNT_ENDS = {"bart", "bigbird_pegasus", "mbart", "mt5", "mvp", "plbart", "t5", "umt5"}
 """Encoder-decoders that read their score at the last end token.
@@ -60,13 +60,13 @@ OF_THE_OLD_HEAD = (
     "sentence_transformers",
     "auto_map",
 )
-"""What config.json says of an unused head beside its `problem_type`: task, scores, code."""
+"""Keys of config.json about an unused head, beside `problem_type`: its task, scores, code."""
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
 @dataclass(frozen=True)
 class NativeStart(Start):
-    """What a native arm starts from: transformers' own configuration, and weights without a head.
+    """The start of a native arm: transformers' own configuration, and weights without a head.
 
     Attributes:
         config: The configuration.
@@ -96,7 +96,7 @@ class NativeStart(Start):
     @property
     def hidden_size(self) -> int:
         text = self.config.get_text_config()
-        width = getattr(text, "hidden_size", None) or text.d_model  # Perceiver has the latter alone
+        width = getattr(text, "hidden_size", None) or text.d_model  # Perceiver has `d_model` alone
         return int(width)
 
     @property
@@ -105,7 +105,7 @@ class NativeStart(Start):
 
     @property
     def reading(self) -> str:
-        """How texts are given to the model and how it draws: a part of a cell's identity."""
+        """How texts are given to the model, and how it draws: a part of an identity."""
         text = ""
         if self.reads_segments:
             text += " with segments"
@@ -116,7 +116,7 @@ class NativeStart(Start):
         return text + DRAWN
 
     def classifier(self, labels: Sequence[str], seed: int) -> "NativeClassifier":
-        """Build the model under a fresh head of its own with an output a label.
+        """Build the model under a fresh head of its own, with one output per label.
 
         The seed decides the head.
         """
@@ -133,7 +133,7 @@ class NativeStart(Start):
             for name, part in module.named_children():
                 if type(part) is nn.Dropout:
                     setattr(module, name, cpu.Dropout(part.p, part.inplace))
-        # Our attention has one mask for all queries of a text, so it has no causal one.
+        # Our attention has one mask for all queries of a text, so it cannot compute a causal mask.
         is_causal = getattr(config, "is_decoder", False) or getattr(config, "is_causal", False)
         takes_ours = config.model_type in OUR_ATTENTION and not is_causal
         if takes_ours and model.config._attn_implementation == "sdpa":
@@ -166,9 +166,9 @@ class NativeClassifier(nn.Module):
         attention_mask: Bool[Tensor, "b l"] | None,
         segments: Int[Tensor, "b l"],
     ) -> Any:
-        """Return what transformers' model returns, `logits` (b, num_labels) among it.
+        """Return the model's output, with `logits` (b, num_labels).
 
-        Padding comes in on the right.
+        In the arguments, padding is on the right.
         """
         # Some models subtract the mask, which a bool refuses.
         mask = None if attention_mask is None else attention_mask.long()
@@ -184,7 +184,7 @@ class NativeClassifier(nn.Module):
 
 
 class LoadedClassifier(NamedTuple):
-    """A model that transformers has read, and its report of which weights it has found."""
+    """A model that transformers has read, with the report of the weights that it has found."""
 
     config: Any
     model: transformers.PreTrainedModel
@@ -192,18 +192,18 @@ class LoadedClassifier(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """What the names of the weights of its base begin with."""
+        """The beginning of the names of the base's weights."""
         model = self.model
         return "" if model.base_model is model else f"{model.base_model_prefix}."
 
     @property
     def head(self) -> set[str]:
-        """The names of the weights of its head."""
+        """The names of the head's weights."""
         return {key for key in self.model.state_dict() if not key.startswith(self.prefix)}
 
     @property
     def takes_segments(self) -> bool:
-        """Whether the model is given segments, of which it has weights for at least two."""
+        """Whether the model is given segments. It then has weights for at least two."""
         names = inspect.signature(self.model.forward).parameters
         return "token_type_ids" in names and known_segments(self.config) > 1
 
@@ -214,23 +214,23 @@ def read_native(
     tokenizer: transformers.PreTrainedTokenizerBase,
     digest: str | None = None,
 ) -> NativeStart:
-    """Read a checkpoint from the hub or a folder as transformers has it.
+    """Read a checkpoint from the hub or a folder as transformers reads it.
 
-    Code that comes with it is never run.
+    Code that comes with a checkpoint is never run.
 
     Args:
         name: A hub id or a folder.
-        revision: That of a hub id.
+        revision: The revision of a hub id.
         tokenizer: The arm's tokenizer.
         digest: The `fingerprint` of the files when they were chosen.
 
     Returns:
-        What a native arm starts from.
+        The start of a native arm.
 
     Raises:
         UserError: the checkpoint is one file; transformers cannot read it or has no classifier for
-            it; weights are absent; its padding token is not the tokenizer's; or its files are no
-            longer those of `digest`.
+            it; weights are absent; its padding token is not the tokenizer's; or its files no longer
+            have the `digest`.
     """
     loaded = load_classifier(name, revision, tokenizer, digest)
     config = loaded.config
@@ -257,7 +257,7 @@ def load_classifier(
     """Let transformers read a checkpoint as a classifier. The arguments are those of `read_native`.
 
     Raises UserError where transformers cannot read it or has no classifier for it, where its
-    padding token is not the tokenizer's, and where its files are no longer those of `digest`.
+    padding token is not the tokenizer's, and where its files no longer have the `digest`.
     """
     folder = locate(name, revision)
     if not folder.is_dir():
@@ -268,7 +268,7 @@ def load_classifier(
         config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
         _set_padding(config, tokenizer, name)
         with drawing():
-            # A head of another shape is as good as none; `check_weights` sees to the base.
+            # A head with another shape counts as none. `check_weights` checks the base.
             model, report = AutoClassifier.from_pretrained(
                 str(folder),
                 config=config,
@@ -279,7 +279,7 @@ def load_classifier(
             )
     except UserError:
         raise
-    except Exception as error:  # what transformers, safetensors and torch raise has no common base
+    except Exception as error:  # errors of transformers, safetensors and torch have no common base
         raise cannot_compute(name, error) from error
     if digest is not None and fingerprint(folder) != digest:
         raise UserError(f"checkpoint '{name}' has changed while it was in use; start again")
@@ -287,7 +287,7 @@ def load_classifier(
 
 
 def _set_padding(config: Any, tokenizer: transformers.PreTrainedTokenizerBase, name: str) -> None:
-    """Set the padding token, by which decoders find a text's last token, and switch caches off.
+    """Set the padding token, which tells decoders the end of a text, and switch caches off.
 
     Raises UserError where the configuration names another one.
     """
@@ -302,15 +302,15 @@ def _set_padding(config: Any, tokenizer: transformers.PreTrainedTokenizerBase, n
     text.pad_token_id = padding
     config.pad_token_id = padding
     if hasattr(text, "use_cache"):
-        text.use_cache = False  # of keys and values, for generating text
+        text.use_cache = False  # the cache of keys and values is for generating text
 
 
 def longest_text(
     loaded: LoadedClassifier, tokenizer: transformers.PreTrainedTokenizerBase
 ) -> int | None:
-    """Return the longest text in tokens that configuration and tokenizer admit; None if any."""
+    """Return the longest text in tokens that is allowed; None if there is no limit."""
     limits = [tokenizer.model_max_length]
-    with suppress(AttributeError, NotImplementedError):  # XLNet raises the latter
+    with suppress(AttributeError, NotImplementedError):  # XLNet raises NotImplementedError
         skipped = _skipped_positions(loaded.model.base_model)
         limits.append(loaded.config.max_position_embeddings - skipped)
     bounds = [limit for limit in limits if limit and 0 < limit < UNBOUNDED]
@@ -318,13 +318,13 @@ def longest_text(
 
 
 def check_weights(name: str, loaded: LoadedClassifier) -> set[str]:
-    """Check what transformers says of the loading of a checkpoint's base.
+    """Check the report of transformers on the loading of a checkpoint's base.
 
     Returns:
-        The names of weights of the base that the checkpoint lacks, which may be a pooler's.
+        The names of weights of the base that the checkpoint lacks. Only a pooler may lack weights.
 
     Raises:
-        UserError: weights are of another shape, others are absent, or some would be left out.
+        UserError: weights have another shape, weights are absent, or weights would not be used.
     """
     prefix = loaded.prefix
     report = loaded.report
@@ -346,8 +346,8 @@ def check_weights(name: str, loaded: LoadedClassifier) -> set[str]:
         fault = f"transformers finds no weights for {min(missing)} in it"
         raise UserError(f"checkpoint '{name}': {fault}")
     parts = dict(loaded.model.base_model.named_children())
-    # Relative positions of BERT are such, which transformers 5 reads as absolute ones. Buffers of
-    # older versions are not.
+    # Relative positions of BERT are not used, because transformers 5 reads them as absolute ones.
+    # Buffers of older versions do not count.
     unread: list[str] = []
     for key in report["unexpected_keys"]:
         first_part = key.removeprefix(prefix).partition(".")[0]
@@ -364,7 +364,7 @@ def check_weights(name: str, loaded: LoadedClassifier) -> set[str]:
 
 
 def _refuse_own_code(folder: Path, name: str) -> None:
-    """Raise UserError where only code that comes with a checkpoint could compute it."""
+    """Raise UserError if a checkpoint can only be computed by code that comes with it."""
     settings = read_json(folder / "config.json")
     kind = settings.get("model_type")
     if not settings.get("auto_map") or kind in CLASSIFIERS:
@@ -378,7 +378,7 @@ def _refuse_own_code(folder: Path, name: str) -> None:
 def _skipped_positions(base: nn.Module) -> int:
     """Return how many rows of its table of positions a model never uses.
 
-    RoBERTa counts from the padding token's id on.
+    RoBERTa counts positions from the padding token's id on.
     """
     for name, part in base.named_modules():
         padding = getattr(part, "padding_idx", None)
@@ -390,9 +390,9 @@ def _skipped_positions(base: nn.Module) -> int:
 def known_segments(config: Any) -> int:
     """Return how many segments a model has weights for.
 
-    Its tokenizer may give others, or none, by default. A model without such weights may still take
-    `token_type_ids`: GPT-2 and XLM look them up among their words, and Gemma 3 marks pictures by
-    them.
+    The tokenizer may give another number of segments by default. A model without such weights may
+    still take `token_type_ids`: GPT-2 and XLM look them up among their words, and Gemma 3 marks
+    pictures by them.
     """
     if config.model_type in COMPARE_SEGMENTS:
         return ANY_SEGMENT

@@ -13,7 +13,7 @@ from glue_bench.model.encoder import attend
 
 ATTENTION = "glue_bench_cpu"
 OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert"}
-"""Families whose attention is given padding and nothing else that would change the scores."""
+"""Families whose attention gets padding, and nothing else that changes the scores."""
 
 
 def attention(
@@ -28,7 +28,7 @@ def attention(
 ) -> tuple[Float[Tensor, "b q h k"], None]:
     """Compute attention of OUR_ATTENTION as transformers calls it.
 
-    It is torch's where nothing is dropped, or not on a CPU.
+    It is torch's own attention if nothing is dropped, or if the device is no CPU.
     """
     if not (dropout and cpu.trains_here(query)):
         options |= {"dropout": dropout, "scaling": scaling}

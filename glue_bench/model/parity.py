@@ -1,4 +1,4 @@
-"""Whether a checkpoint is read as transformers reads it: hidden states and logits are compared."""
+"""The comparison of a checkpoint's hidden states and logits with transformers' own."""
 
 from pathlib import Path
 from pickle import UnpicklingError
@@ -17,21 +17,21 @@ from glue_bench.model.fresh import drawing
 from glue_bench.model.start import Start, encoder, under_head
 
 DAMAGE = (SafetensorError, UnpicklingError, EOFError)
-"""What a file of weights raises that is not whole."""
+"""The errors that a damaged file of weights raises."""
 READER = "PytorchStreamReader"
-"""The name by which torch says the same."""
+"""The name in torch's message for the same damage."""
 TOLERANCE = 1e-4
-"""A share of the largest value. Rounding makes 2e-6 of it in 24 random blocks of width 256."""
+"""A share of the largest value. In 24 random blocks of width 256 rounding makes 2e-6 of it."""
 LENGTH = 32
 MASKED_LM_HEAD = "the masked-LM head"
 
 
 @torch.no_grad()
 def check_parity(folder: Path, start: Start) -> None:
-    """Compare what the start computes of random tokens with what transformers' own model computes.
+    """Compare the outputs of a start for random tokens with those of transformers' own model.
 
-    Hidden states are compared, and the logits where there is a head. Raises UserError where they
-    differ by more than TOLERANCE, are not finite, or transformers cannot compute them.
+    Hidden states are compared, and the logits where there is a head. Raises UserError if they
+    differ by more than TOLERANCE, if they are not finite, or if transformers cannot compute them.
     """
     ids, segments, mask = random_tokens(start.config)
     with drawing():
@@ -50,9 +50,10 @@ def check_parity(folder: Path, start: Start) -> None:
 def _transformers_output(
     folder: Path, start: Start, ids: Tensor, segments: Tensor, mask: Tensor
 ) -> Any:
-    """Return what transformers computes with the model of a folder; UserError if it cannot."""
+    """Return the outputs of transformers' model of a folder; UserError if it has none."""
     kind = AutoModelForMaskedLM if start.head else AutoModel
-    # To feed forward in chunks is another order of the same work, which not every length permits.
+    # Computing the feed-forward layer in chunks changes only the order, and not every length can be
+    # divided.
     options = {
         "dtype": torch.float32,
         "attn_implementation": "eager",
@@ -69,7 +70,7 @@ def _transformers_output(
 
 
 def _check_equal(start: Start, part: str, our_values: Tensor, their_values: Tensor) -> None:
-    """Refuse a start of which a part computes something else than transformers."""
+    """Refuse a start if one of its parts differs from transformers."""
     about = f"checkpoint '{start.name}'"
     largest = float(their_values.abs().max())
     error = float((our_values - their_values).abs().max())
@@ -103,9 +104,9 @@ def random_tokens(
 
 
 def cannot_compute(name: str, error: Exception) -> UserError:
-    """Say in one line what transformers, safetensors or torch raise, which have no common base."""
+    """Return a UserError for an error of transformers, safetensors or torch, in one line."""
     cause = f"{type(error).__name__}: {first_line(error)}"
-    # transformers raises OSErrors without a number for what is no trouble of the disk.
+    # transformers also raises OSErrors for reasons other than the disk; they have no number.
     is_from_disk = isinstance(error, OSError) and error.errno is not None
     if is_from_disk or isinstance(error, DAMAGE) or READER in str(error):
         advice = "a file may be cut short, copy it again"

@@ -23,7 +23,7 @@ from glue_bench.model.variants.base import Variant
 from glue_bench.model.variants.options import canonical_options
 
 VARIANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-"""As arms are named."""
+"""The names that a variant may have, which are the names that an arm may have."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ PLUGINS: dict[str, Plugin] = {}
 def add_plugins(paths: Names) -> None:
     """Add the variants of these files to VARIANTS, as `glue_bench.load_plugins` describes it.
 
-    A file with a variant that breaks the contract adds none.
+    If a variant of a file breaks the contract, the file adds no variant.
     """
     for path in listed(paths):
         file = Path(path).expanduser()
@@ -62,7 +62,7 @@ def _names_from(file: Path) -> list[str]:
 
 
 def check_plugin(name: str, options: Mapping[str, Any] | None = None) -> None:
-    """Hold a plugin's variant to the contract, once with each set of options.
+    """Check a plugin's variant by the contract, once with each set of options.
 
     Options that the tiny encoders do not permit are not tried. Raises UserError with the first
     clause that it breaks, and where, or for an option that it does not have.
@@ -83,7 +83,7 @@ def hold_to_contract(name: str, plugin: Plugin, settings: str) -> None:
     try:
         check_contract(name, options)
     except ContractError as error:
-        if options and isinstance(error.__cause__, UserError):  # it cannot be made
+        if options and isinstance(error.__cause__, UserError):  # these options are not permitted
             return
         fault = f"with {options}, {error}" if options else error
         about = f"plugin '{plugin.file}': variant '{name}'"
@@ -150,8 +150,8 @@ def plugin_digest(name: str) -> str | None:
 def variants_in(file: Path, code: bytes) -> list[type[Variant]]:
     """Return the concrete variants that code defines.
 
-    It is run as a module of its own name: an import might take an older cache. Raises UserError for
-    code that cannot run, or that defines no variant.
+    The code runs as a module with its own name, because an import might take an older cache. Raises
+    UserError for code that cannot run, or that defines no variant.
     """
     module = _run_as_module(file, code)
     variants = [value for value in _classes_in(module) if issubclass(value, Variant)]
@@ -172,7 +172,7 @@ def _run_as_module(file: Path, code: bytes) -> ModuleType:
     module.__file__ = str(file)
     sys.modules[module.__name__] = module
     try:
-        with drawing():  # what the file draws where it is loaded is the same in every process
+        with drawing():  # every process draws the same numbers
             exec(compile(code, str(file), "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]

@@ -1,6 +1,6 @@
-"""BERT checkpoints with relative positions (Huang et al. 2020), which transformers 4 computed.
+"""BERT checkpoints with relative positions (Huang et al. 2020), as transformers 4 computed them.
 
-transformers 5 reads them as absolute ones, so that nothing can be compared with it; the equation of
+transformers 5 reads them as absolute ones, so that its outputs cannot be compared; the equation of
 transformers 4 is in the tests. Checks of names and settings take the place of that comparison.
 """
 
@@ -19,11 +19,11 @@ TABLES = {
     "relative_key": "variant.relative_keys.#.",
     "relative_key_query": "variant.distances.#.",
 }
-"""By `position_embedding_type`, our names of the tables of distances."""
+"""Our names of the tables of distances, by `position_embedding_type`."""
 DISTANCES = "encoder.layer.#.attention.self.distance_embedding."
 DECODER = "cls.predictions.decoder.weight"
 UNUSED = ("embeddings.position_embeddings.weight", "embeddings.position_ids")
-"""What transformers 4 saved and did not use."""
+"""Weights that transformers 4 saved and did not use."""
 
 
 def relative_family(kind: str) -> Family:
@@ -34,7 +34,7 @@ def relative_family(kind: str) -> Family:
 
 
 def to_relative(config: EncoderConfig, weights: dict[str, Tensor], kind: str) -> None:
-    """Make a translated BERT the variant that computes its positions, in place.
+    """Give a translated BERT the variant that computes its positions, in place.
 
     Row i - j + n - 1 of transformers' table is row j - i + n - 1 of ours.
     """
@@ -52,17 +52,17 @@ def to_relative(config: EncoderConfig, weights: dict[str, Tensor], kind: str) ->
 def check_relative(
     name: str, settings: Mapping[str, Any], raw: Mapping[str, Tensor], family: Family
 ) -> None:
-    """Refuse what a comparison with transformers would find in other checkpoints.
+    """Refuse mistakes that a comparison with transformers finds in other checkpoints.
 
     Args:
-        name: What the user called the checkpoint.
-        settings: Its config.json.
-        raw: Its weights.
-        family: How it is read.
+        name: The name by which the user calls the checkpoint.
+        settings: The checkpoint's config.json.
+        raw: The checkpoint's weights.
+        family: The family by which it is read.
 
     Raises:
-        UserError: it is a decoder, has weights that are not read, or a decoder of its head that is
-            not the word table.
+        UserError: the model is a decoder, it has weights that are not read, or the decoder of its
+            head is not the word table.
     """
     about = f"checkpoint '{name}'"
     for setting in ("is_decoder", "add_cross_attention"):

@@ -1,4 +1,4 @@
-"""What an encoder starts from: a configuration and weights; and the models made of them."""
+"""The start of an encoder: a configuration and weights, and the models made of them."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,14 @@ class Start:
 
     Attributes:
         config: The configuration.
-        weights: None at all: all are fresh. A checkpoint may lack the pooler's.
-        origin: How the weights came to be.
+        weights: The weights; if there are none, all are fresh. A checkpoint may lack the pooler's
+            weights.
+        origin: The origin of the weights.
         exact: As in `Grafted`.
         variance_kept: As in `Grafted`.
-        head: The weights of EncoderForMaskedLM's head, where the checkpoint has a whole one that
+        head: The weights of EncoderForMaskedLM's head, if the checkpoint has a whole head that
             fits.
-        name: What the user called the checkpoint.
+        name: The name by which the user calls the checkpoint.
         leaves_head: Whether the checkpoint has a trained classification head, which is not used.
     """
 
@@ -49,12 +50,12 @@ class Start:
 
     @property
     def positions(self) -> int | None:
-        """The longest text in tokens that the encoder takes; None where nothing bounds it."""
+        """The longest text in tokens that the encoder takes; None if there is no limit."""
         return self.config.max_position_embeddings
 
     @property
     def segment_types(self) -> int:
-        """How many segments the encoder tells apart; 0 where it is given none."""
+        """How many segments the encoder tells apart; 0 if it is given no segments."""
         return self.config.type_vocab_size
 
     @property
@@ -68,7 +69,7 @@ class Start:
         return False
 
     def classifier(self, labels: Sequence[str], seed: int) -> nn.Module:
-        """Build the encoder under a fresh head with an output a label.
+        """Build the encoder under a fresh head with one output per label.
 
         Equal seeds give equal heads, whatever the variant.
         """
@@ -79,7 +80,8 @@ class Start:
         absent = model.base.load_state_dict(self.weights, strict=False).missing_keys
         if self.weights:
             self._check_absent(absent)
-        # A variant's own parameters draw random numbers too; from here on all arms draw the same.
+        # The parameters of a variant draw random numbers, too. From here on all arms draw the same
+        # numbers.
         set_seed(seed)
         if "pooler.dense.weight" not in self.weights:
             model._init_weights(model.base.pooler.dense)
@@ -87,7 +89,7 @@ class Start:
         return model
 
     def _check_absent(self, absent: Sequence[str]) -> None:
-        """Refuse weights without some of the encoder's, which would be whatever lay in memory."""
+        """Refuse a start that lacks weights: the parameters would be uninitialised memory."""
         missing = [name for name in absent if not name.startswith("pooler.")]
         if missing:
             fault = f"lacks {len(missing)} weights of its encoder, such as {missing[0]}"
@@ -95,7 +97,7 @@ class Start:
 
 
 def label_settings(labels: Sequence[str]) -> dict[str, Any]:
-    """Return how transformers' configurations have the labels of a classifier."""
+    """Return the settings for a classifier's labels in a configuration of transformers."""
     return {
         "num_labels": len(labels),
         "id2label": dict(enumerate(labels)),
@@ -104,7 +106,7 @@ def label_settings(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def encoder(start: Start) -> EncoderModel:
-    """Build the encoder of a start; what it has no weights for, such as a pooler, is fresh."""
+    """Build the encoder of a start. Parts that the start has no weights for are fresh."""
     model = fresh(EncoderModel, start.config)
     model.load_state_dict(start.weights, strict=False)
     return model
@@ -113,7 +115,7 @@ def encoder(start: Start) -> EncoderModel:
 def under_head(start: Start, config: EncoderConfig, seed: int = SEED) -> EncoderForMaskedLM:
     """Build the encoder under a masked-LM head.
 
-    What the start has no weights for is fresh and decided by `seed`.
+    Parts that the start has no weights for are fresh, and `seed` decides them.
     """
     model = fresh(EncoderForMaskedLM, config, seed)
     weights = {f"base.{name}": tensor for name, tensor in start.weights.items()}
@@ -123,7 +125,7 @@ def under_head(start: Start, config: EncoderConfig, seed: int = SEED) -> Encoder
 
 
 def fitting_head(config: EncoderConfig, head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of a masked-LM head if it is whole and of this encoder's shapes."""
+    """Return the weights of a masked-LM head if it is whole and has this encoder's shapes."""
     if not head:
         return {}
     fitting: dict[str, Tensor] = {}
@@ -147,7 +149,7 @@ def with_variant(
 def weights_digest(weights: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of tensors by their names: names, types, shapes and bits.
 
-    The device that they are on does not count.
+    The device of the tensors does not count.
     """
     total = hashlib.sha256()
     for name, tensor in sorted(weights.items()):

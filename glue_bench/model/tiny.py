@@ -49,7 +49,7 @@ def random_model(kind: Callable[[Any], Any], config: Any) -> Any:
 
 
 def tokens(batch: int = 3, length: int = 11) -> Tensor:
-    """Draw token ids (batch, length) that are not reserved, as those below 4 are."""
+    """Draw token ids (batch, length). Ids below 4 are reserved and are not drawn."""
     generator = torch.Generator().manual_seed(0)
     return torch.randint(4, VOCABULARY, (batch, length), generator=generator)
 
@@ -69,6 +69,6 @@ def pad(token_ids: Tensor, lengths: list[int], padding_id: int = 0) -> tuple[Ten
 
 
 def max_error(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Return the largest absolute difference; NaN where one is."""
+    """Return the largest absolute difference, or NaN if any difference is NaN."""
     errors = [(a - b).detach().abs().max().double() for a, b in zip(actual, expected, strict=True)]
     return float(torch.stack(errors).max())

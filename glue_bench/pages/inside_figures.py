@@ -87,7 +87,7 @@ def draw_subspace_curve(curves: DataFrame) -> Figure:
 def draw_term_shares(measures: DataFrame) -> Figure:
     """Draw the share of each term of attention, with its interval, beside BASELINES.
 
-    The terms are those of Ke, He & Liu 2021, figure 2.
+    Figure 2 of Ke, He & Liu 2021 has these terms.
     """
     first_layers = measures.groupby("checkpoint")["layer"].transform("min")
     shares = measures[measures["layer"] == first_layers].copy()

@@ -75,7 +75,7 @@ def screen_page(comparison: Comparison) -> Page:
 
 
 def steps_table(board: Board, score_names: Iterable[str]) -> Table:
-    """Make the table of scores by steps of pretraining; `score_names` are those of a page."""
+    """Make the table of scores by steps of pretraining; `score_names` are the columns of a page."""
     frame = steps_frame(board)
     frame = frame.sort_values(["arm", "steps"], kind="stable", ignore_index=True)
     names = [name for name in score_names if name in frame]

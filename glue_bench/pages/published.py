@@ -159,8 +159,8 @@ def published_table(rows: Mapping[str, Any], columns: str, **facts: Any) -> Publ
     Args:
         rows: The facts of each row by its label; `scores` is a text with a number for each column.
         columns: The names of the columns, with spaces between them.
-        facts: The fields of the table; `parameters` and `steps` are those of every row with a
-            variant of ours.
+        facts: The fields of the table; `parameters` and `steps` hold for every row with a variant
+            of ours.
 
     Returns:
         The table.

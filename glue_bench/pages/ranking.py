@@ -2,7 +2,7 @@
 
 The arms come first, the best one on top. The baselines and the smallest differences follow.
 
-Its rows are those of `board.compare.leaderboard_frame`. To show another fact of an arm, give it a
+The rows come from `board.compare.leaderboard_frame`. To show another fact of an arm, give it a
 column in FACT_COLUMNS; to show another measure, add it to `data.measures`.
 """
 

@@ -13,7 +13,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def shrunk(arrays: Arrays) -> dict[str, np.ndarray]:
-    """Copies of arrays, each in the smallest type of its kind that holds its values exactly."""
+    """Return copies of arrays, each in the smallest type of its kind that holds its values."""
     smallest = {}
     for name, values in arrays.items():
         kind = values.dtype.kind
@@ -26,12 +26,12 @@ def shrunk(arrays: Arrays) -> dict[str, np.ndarray]:
 
 
 def widened(arrays: Arrays) -> dict[str, np.ndarray]:
-    """Arrays that were `shrunk`, in 64 bits again: small integers would overflow in a sum."""
+    """Return `shrunk` arrays in 64 bits again: small integers would overflow in a sum."""
     return {name: values.astype(f"{values.dtype.kind}8") for name, values in arrays.items()}
 
 
 def arrays_digest(arrays: Arrays) -> str:
-    """SHA-256 of names, types, shapes and values, whatever the order of the names."""
+    """Return the SHA-256 of names, types, shapes and values, whatever the order of the names."""
     total = hashlib.sha256()
     for name, values in sorted(arrays.items()):
         total.update(
@@ -42,7 +42,7 @@ def arrays_digest(arrays: Arrays) -> str:
 
 
 def dump(arrays: Arrays, **metadata: str) -> bytes:
-    """Arrays as their file has them, with the `metadata` in its header."""
+    """Return the content of a file with arrays, and with `metadata` in its header."""
     from safetensors.numpy import save
 
     return save({name: np.ascontiguousarray(values) for name, values in arrays.items()}, metadata)
@@ -54,8 +54,8 @@ def read_arrays(
     """Read arrays of numbers from a file that anyone may have made.
 
     Args:
-        folder: of the results.
-        place: of the file in the folder.
+        folder: the folder of the results.
+        place: the place of the file in the folder.
         digest: the `arrays_digest` of the arrays, if it is known.
         **metadata: the values that the header of the file must have.
 
@@ -75,7 +75,7 @@ def read_arrays(
         strange = sorted(name for name in arrays if arrays[name].dtype.kind not in "fiu")
         if strange:
             raise ValueError(f"{', '.join(strange)} are no numbers")
-    # The last three errors are raised for types that NumPy does not have.
+    # NumPy raises the last three errors for types that it does not have.
     except (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         reason = getattr(error, "strerror", None) or error
         fault = f"cannot be read ({reason})"
@@ -92,7 +92,7 @@ def read_arrays(
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata in the header of a file that `read_arrays` has read without an error."""
+    """Return the metadata in the header of a file that `read_arrays` has read without an error."""
     from safetensors import safe_open
 
     with safe_open(path, "numpy") as file:

@@ -22,26 +22,26 @@ class CheckpointStore:
         self.folder = folder
 
     def folder_of(self, pretraining_id: str) -> Path:
-        """The folder of all checkpoints of a pretraining, whether or not it exists."""
+        """Return the folder of all checkpoints of a pretraining, whether or not it exists."""
         return self.folder / layout.checkpoints_folder(pretraining_id)
 
     def at_step(self, pretraining_id: str, step: int) -> Path:
-        """The checkpoint of a pretraining after `step` steps, whether or not it exists."""
+        """Return the checkpoint of a pretraining after `step` steps, whether or not it exists."""
         return self.folder / layout.checkpoint_folder(pretraining_id, step)
 
     def state(self, pretraining_id: str) -> Path:
-        """The file with the state from which a pretraining goes on, whether or not it exists."""
+        """Return the file of the state that a pretraining continues from, if there is any."""
         return self.folder / layout.state_file(pretraining_id)
 
     def has(self, pretraining_id: str, step: int, digest: str | None) -> bool:
-        """Whether a checkpoint is there, and says that its weights have this digest.
+        """Return whether a checkpoint is there, and says that its weights have this digest.
 
-        While lost weights are made anew, the checkpoints of two runs lie beside each other.
+        While lost weights are computed again, checkpoints of two runs are in one folder.
 
         Args:
-            pretraining_id: of the pretraining.
+            pretraining_id: the id of the pretraining.
             step: how many steps it had taken.
-            digest: of the encoder's weights.
+            digest: the digest of the encoder's weights.
         """
         try:
             stored = read_file(self.at_step(pretraining_id, step) / WEIGHTS_DIGEST_FILE, 64)
@@ -55,9 +55,9 @@ class CheckpointStore:
         """Store a checkpoint as one folder, in the place of an older one.
 
         Args:
-            pretraining_id: of the pretraining.
+            pretraining_id: the id of the pretraining.
             step: how many steps it has taken.
-            digest: of the encoder's weights.
+            digest: the digest of the encoder's weights.
             save: writes the files of the model into an empty folder.
         """
         with whole_folder(self.at_step(pretraining_id, step), replaces=True) as folder:

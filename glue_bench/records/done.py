@@ -22,12 +22,13 @@ def replaced_start(
     """Find the job that has made other weights since a cell started from it.
 
     Args:
-        record: of the cell.
-        records: of the cells that it may have started from, by id.
-        pretrainings: records of the pretrainings, by id.
+        record: the record of the cell.
+        records: the records of the cells that the cell may have started from, by id.
+        pretrainings: the records of the pretrainings, by id.
 
     Returns:
-        The id of the MNLI cell that it started from, or of the pretraining before it; else None.
+        The id of the MNLI cell that the cell started from, or of the pretraining before it. None if
+        no weights were replaced.
     """
     source = record
     if record.cell.mnli:
@@ -45,10 +46,10 @@ def replaced_start(
 
 
 def lacks(record: Record, asked: TaskFacts) -> str:
-    """Say which test predictions a record lacks that are `asked` for; an empty text if none.
+    """Say which of the `asked` test predictions a record lacks; the text is empty if none.
 
-    The id of a cell covers its task's own test splits, so their predictions are those of the data.
-    It does not cover AX.
+    The id of a cell covers its task's own test splits, so a record always has their predictions.
+    The id does not cover AX.
     """
     if asked.predicts and record.tests is None:
         return NO_PREDICTIONS
@@ -56,24 +57,24 @@ def lacks(record: Record, asked: TaskFacts) -> str:
 
 
 def predicts_other_diagnostic(record: Record, asked: TaskFacts) -> bool:
-    """Whether AX is asked for, and the record has predictions of other sentences, or none."""
+    """Return whether AX is asked for, and the record has no predictions of these sentences."""
     return asked.diagnostic not in (None, record.diagnostic)
 
 
 def joined_weights(latest: Mapping[int, str], earlier: Mapping[int, str]) -> dict[int, str]:
-    """Join the digests of a pretraining's weights by step with those of an earlier run of it.
+    """Join the digests of a pretraining's weights by step with the digests of an earlier run.
 
-    Which checkpoints are kept is no part of an id, so a pretraining that is run for another
-    checkpoint may keep fewer than before. Cells that started from the others still count if both
-    runs have made equal weights: both keep the last step, and if that is equal, all steps before it
-    were equal.
+    The id of a pretraining does not cover which checkpoints are kept. So a pretraining that runs
+    again for another checkpoint may keep fewer checkpoints than before. Cells that started from the
+    missing checkpoints still count if both runs have equal weights. Both runs keep the last step;
+    if it is equal, all steps before it were equal.
 
     Args:
         latest: the digests of the latest run.
         earlier: the digests of the earlier run.
 
     Returns:
-        The latest digests, and the earlier ones beside them if both runs have equal weights.
+        The latest digests, together with the earlier digests if both runs have equal weights.
     """
     shared = latest.keys() & earlier.keys()
     is_same = bool(shared) and all(latest[step] == earlier[step] for step in shared)

@@ -15,7 +15,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "scikit-
 
 
 class Environment(Value):
-    """Where something was computed. `device` is `cpu`, or the GPU's name."""
+    """The machine and the code that computed something. `device` is `cpu`, or the GPU's name."""
 
     glue_bench: Text | None = None
     git_commit: Text | None = None
@@ -30,12 +30,11 @@ class Environment(Value):
 
 @cache
 def versions() -> Environment:
-    """The versions of glue-bench, Python and the packages it computes with, and the git commit.
+    """Return the versions of glue-bench, Python and the packages in use, and the git commit.
 
-    No package is imported for it.
-    They are those of the code that is loaded, whatever changes on disk. The commit ends in
-    `+changes` where files differ from it. It is None outside a checkout of glue-bench, also where
-    the package is installed within a checkout of something else, which does not know its files.
+    No package is imported for it. They are the versions of the loaded code, whatever changes on
+    disk. The commit ends in `+changes` if files differ from it. It is None outside a checkout of
+    glue-bench, and also if the package is installed inside a checkout of another project.
     """
     is_checkout = _git("ls-files", "--error-unmatch", "__init__.py")
     commit = _git("rev-parse", "HEAD") if is_checkout else None
@@ -54,7 +53,7 @@ def versions() -> Environment:
 
 
 def _git(*arguments: str) -> str | None:
-    """The answer of git about the package's folder; None where it fails."""
+    """Return the answer of git about the package's folder; None if git fails."""
     command = ["git", "-C", str(Path(__file__).parent.parent), *arguments]
     try:
         done = subprocess.run(
@@ -66,10 +65,11 @@ def _git(*arguments: str) -> str | None:
 
 
 def name_processor(cpuinfo: str) -> str:
-    """The name of the first processor with its generation: `AMD EPYC (family 26, model 2)`.
+    """Return the first processor's name with its generation: `AMD EPYC (family 26, model 2)`.
 
-    Virtual machines shorten the name alone, so that processors that round differently would have
-    the same one. It is empty if `cpuinfo`, the text of /proc/cpuinfo, has no name.
+    Virtual machines shorten the name, so that processors that round differently would have the same
+    name without the generation. The result is empty if `cpuinfo`, the text of /proc/cpuinfo, has no
+    name.
     """
     first = cpuinfo.partition("\n\n")[0]
     facts = dict(re.findall(r"(?m)^(.*?)\s*: (.*)$", first))

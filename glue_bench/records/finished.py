@@ -1,4 +1,4 @@
-"""What is stored of a plan, as one value."""
+"""The stored results of a plan, as one value."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ class Finished:
     """The stored results of a plan.
 
     Attributes:
-        records: of cells, by id.
-        pretrainings: records of pretrainings, by id.
+        records: the records of cells, by id.
+        pretrainings: the records of pretrainings, by id.
         left_out: how many cells outside the plan have a record.
         problems: a line about each record that cannot be believed, by id.
         outdated: records of cells that started from weights which were made again since; they count

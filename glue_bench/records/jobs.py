@@ -1,6 +1,6 @@
 """The jobs of a plan as frozen values: fine-tuning runs and pretrainings.
 
-Each has all that decides its result.
+Each value has everything that decides the result of its job.
 """
 
 import hashlib
@@ -21,23 +21,23 @@ Raise it when the same settings give other bits."""
 
 
 class Work(Value):
-    """The facts that decide a cell or a pretraining, as far as both have them.
+    """The facts that decide a job and that cells and pretrainings have in common.
 
-    The `id` ends in twelve digits of the SHA-256 of all fields but NOT_HASHED, and of COMPUTES. It
-    is made when none is given; `model_copy` keeps it.
+    The `id` ends in twelve digits of the SHA-256 of COMPUTES and of all fields but NOT_HASHED. If
+    no id is given, it is computed; `model_copy` keeps it.
 
     Attributes:
         kind: the name of the folder with its results.
         section: the section of the experiment file with its settings.
-        resumes: whether it goes on from its last state if it is run again.
+        resumes: whether the job continues from its last state if it runs again.
         arm: the name of the arm.
-        variant: of the arm.
+        variant: the variant of the arm.
         options: the variant's options that differ from their defaults.
-        plugin: the digest of the source of a variant of the user's own.
+        plugin: the digest of the plugin's source, if the variant is the user's own.
         tokenizer: the digest of the tokenizer.
         checkpoint: the digest of the files that the arm starts from before any pretraining, or the
             sizes of fresh weights.
-        origin: how the weights that the arm's cells start from came to be.
+        origin: the origin of the weights that the arm's cells start from.
     """
 
     kind: ClassVar[str]
@@ -68,7 +68,7 @@ class Work(Value):
     @property
     @abstractmethod
     def label(self) -> str:
-        """The job in words, beside others of its kind."""
+        """The job in words, among other jobs of its kind."""
 
     @property
     @abstractmethod
@@ -82,20 +82,20 @@ class Work(Value):
 
     @abstractmethod
     def describe(self) -> str:
-        """The job in words: `pretraining add`, `add on rte, rate 2e-05, seed 1`."""
+        """Return the job in words: `pretraining add`, `add on rte, rate 2e-05, seed 1`."""
 
     @abstractmethod
     def tokens(self, tokens_of_tasks: Mapping[str, int]) -> int:
-        """About how many tokens it trains on, if a cell of each task trains on so many."""
+        """Estimate the tokens that the job trains on, from the tokens of a cell of each task."""
 
     @property
     def hashed(self) -> dict[str, Any]:
-        """The fields that decide the result."""
+        """Return the fields that decide the result."""
         return self.document(exclude=self.NOT_HASHED)
 
     @property
     def true_id(self) -> str:
-        """The id that follows from the fields."""
+        """Return the id that follows from the fields."""
         text = json.dumps({**self.hashed, "computes": COMPUTES}, sort_keys=True)
         return f"{self.slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
@@ -103,9 +103,10 @@ class Work(Value):
 class Cell(Work):
     """One fine-tuning run, or one evaluation of a finished model, with all that decides its result.
 
-    A run starts from the `pretraining` of this id after `steps` steps, or from the encoder of the
-    cell `mnli`. `data` is the digest of all rows of the task that the run may see. An evaluation
-    has other `settings`, and rate 0 and seed 0: nothing in it is trained or drawn.
+    A run starts from the pretraining with the id `pretraining` after `steps` steps, or from the
+    encoder of the cell with the id `mnli`. `data` is the digest of all rows of the task that the
+    run may see. An evaluation has `settings` of its own, rate 0 and seed 0, because it trains
+    nothing and draws nothing.
     """
 
     kind: ClassVar = "cells"
@@ -156,7 +157,7 @@ class Cell(Work):
 
     @property
     def key(self) -> dict[str, Any]:
-        """What tells a cell of a plan from the others, as `--only` and tables name it."""
+        """The facts that tell a cell from other cells of its plan, as `--only` names them."""
         key = {
             "arm": self.arm,
             "variant": self.variant,
@@ -185,14 +186,16 @@ class Pretraining(Work):
     A run of a search keeps no weights.
 
     Attributes:
-        NOT_HASHED: the fields that decide no weights, or whose content is hashed in their place.
+        NOT_HASHED: the fields that decide no weights, and the fields whose content is hashed
+            instead.
         corpus: the digest of the text.
         packing: the version of how sequences are cut from the text.
-        settings: of this run alone, with one seed.
-        parts: how many tokens are computed at once, if that decides the weights: with dropout.
-        searches: the runs that its rate is chosen from.
-        is_search: whether it is such a run.
-        rate: the rate that was chosen; until then it has no `learning_rate`.
+        settings: the settings of this run alone, with one seed.
+        parts: how many tokens are computed at once, if this decides the weights, as it does with
+            dropout.
+        searches: the ids of the runs that the pretraining's rate is chosen from.
+        is_search: whether this pretraining is a run of a search.
+        rate: the rate that the search has chosen; None before.
     """
 
     kind: ClassVar = "pretrainings"
@@ -250,4 +253,4 @@ class Pretraining(Work):
 
 
 Job = Cell | Pretraining
-"""What a worker runs."""
+"""A job that a worker runs."""

@@ -19,14 +19,14 @@ from glue_bench.records.arrays import (
 )
 
 Labels = Mapping[str, Arrays]
-"""Labels of one task's data by split, (rows,): `gold`, `clusters`, what each baseline predicts."""
+"""Labels of one task's data by split, (rows,): `gold`, `clusters`, each baseline's predictions."""
 GOLD = "gold"
 CLUSTERS = "clusters"
 """The number of each row's cluster, where the task names one."""
 HELD_OUT_SHARE = "held_out_share"
 """The key in a file's header for the part of train that its baselines were not fitted on."""
 NOTHING_HELD_OUT = "0"
-"""Its value if baselines were fitted on all of train."""
+"""The value of HELD_OUT_SHARE if baselines were fitted on all of train."""
 
 
 class LabelStore:
@@ -43,7 +43,7 @@ class LabelStore:
         """Read the labels of a task's data; without a file `gold` is empty.
 
         Args:
-            task: of the data.
+            task: the task of the data.
             data: the digest of the data.
             labels_digest: the digest that a plan gives for these labels.
 
@@ -62,12 +62,12 @@ class LabelStore:
     def has(
         self, task: str, data: str, held_out_share: float | None, *, with_baselines: bool
     ) -> bool:
-        """Whether labels are stored, with baselines fitted on the rows that a setting leaves.
+        """Return whether labels are stored, with baselines fitted on the rows of a setting.
 
         A file without the clusters of a task that has them does not count.
 
         Args:
-            task: of the data.
+            task: the task of the data.
             data: the digest of the data.
             held_out_share: the setting.
             with_baselines: whether a file without baselines does not count.
@@ -86,13 +86,13 @@ class LabelStore:
         return metadata.get(HELD_OUT_SHARE) == _share_text(held_out_share)
 
     def fits(self, task: str, data: str, held_out_share: float | None) -> bool:
-        """Whether a file has the header that this setting writes; parameters as in `has`."""
+        """Return whether a file has the header of this setting; see `has` for parameters."""
         metadata = read_metadata(self.folder / layout.labels_file(task, data))
         written = {"data": data, HELD_OUT_SHARE: _share_text(held_out_share)}
         return metadata == written
 
     def write(self, task: str, data: str, held_out_share: float | None, labels: Labels) -> str:
-        """Replace the labels of a task's data, and return their digest; parameters as in `has`."""
+        """Replace the labels of a task's data; return their digest. See `has` for parameters."""
         flat = {}
         for kind, splits in labels.items():
             for split, values in splits.items():
@@ -103,7 +103,7 @@ class LabelStore:
         return arrays_digest(arrays)
 
     def digest(self, task: str, data: str) -> str | None:
-        """The digest of the labels of a task's data as they are stored; None without a file."""
+        """Return the digest of the stored labels of a task's data; None without a file."""
         place = layout.labels_file(task, data)
         if not (self.folder / place).exists():
             return None

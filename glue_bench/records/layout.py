@@ -37,9 +37,9 @@ SLURM_FILE = "slurm.json"
 SLURM_LOGS = "slurm"
 RECORD = "record.json"
 MODEL = "model"
-"""What the folder of a job has: its record, and a cell's fine-tuned model."""
+"""The names in the folder of a job: its record, and a cell's fine-tuned model."""
 RESULT_FOLDERS = (CELLS, PRETRAININGS, FAILURES, LABELS)
-"""The folders without which results would be other results."""
+"""The folders that decide what results are: without one of them, tables would change."""
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,239}"
 BUNDLED_FILE = (
@@ -49,66 +49,66 @@ BUNDLED_FILE = (
 )
 """A regular expression for the places of the files that others may see."""
 BUNDLED_GLOBS = ("*", "failures/*", "labels/*", "plugins/*/*", "cells/*/*", "pretrainings/*/*")
-"""Patterns that find these files. Unlike those of `rglob`, they enter linked folders."""
+"""Patterns that find these files. Unlike `rglob`, they enter linked folders."""
 
 
 def job_folder(kind: str, job_id: str) -> str:
-    """The place of all results of a job; its kind is CELLS or PRETRAININGS."""
+    """Return the place of all results of a job; its kind is CELLS or PRETRAININGS."""
     return f"{kind}/{job_id}"
 
 
 def record_file(kind: str, job_id: str) -> str:
-    """The place of a job's record."""
+    """Return the place of a job's record."""
     return f"{job_folder(kind, job_id)}/{RECORD}"
 
 
 def arrays_name(name: str) -> str:
-    """The name of the file with the arrays beside a record that are called so, such as `logits`."""
+    """Return the file name of the arrays with this name, such as `logits`, beside a record."""
     return f"{name}.safetensors"
 
 
 def model_folder(cell_id: str) -> str:
-    """The place of a cell's fine-tuned model."""
+    """Return the place of a cell's fine-tuned model."""
     return f"{job_folder(CELLS, cell_id)}/{MODEL}"
 
 
 def failure_file(job_id: str) -> str:
-    """The place of the reason why the last attempt of a job failed."""
+    """Return the place of the reason why the last attempt of a job failed."""
     return f"{FAILURES}/{job_id}.json"
 
 
 def labels_file(task: str, data_digest: str) -> str:
-    """The place of the labels of a task's data."""
+    """Return the place of the labels of a task's data."""
     return f"{LABELS}/{task}-{data_digest:.12}.safetensors"
 
 
 def progress_file(job_id: str) -> str:
-    """The place of the progress of a job under way."""
+    """Return the place of the progress of a job under way."""
     return f"{PROGRESS}/{job_id}.json"
 
 
 def checkpoints_folder(pretraining_id: str) -> str:
-    """The place of all that a pretraining keeps beside its record."""
+    """Return the place of the checkpoints and the state of a pretraining."""
     return f"{CHECKPOINTS}/{pretraining_id}"
 
 
 def checkpoint_folder(pretraining_id: str, step: int) -> str:
-    """The place of the checkpoint of a pretraining after `step` steps."""
+    """Return the place of the checkpoint of a pretraining after `step` steps."""
     return f"{checkpoints_folder(pretraining_id)}/step-{step}"
 
 
 def state_file(pretraining_id: str) -> str:
-    """The place of the state from which a pretraining goes on."""
+    """Return the place of the state that a pretraining continues from."""
     return f"{checkpoints_folder(pretraining_id)}/resume.pt"
 
 
 def record_folders(folder: Path) -> list[str]:
-    """The folders of records in a results folder, each with a slash."""
+    """Return the folders of records in a results folder, each with a slash."""
     return [f"{kind}/" for kind in (CELLS, PRETRAININGS) if (folder / kind).exists()]
 
 
 def bundled_files(folder: Path) -> dict[str, Path]:
-    """The files in a results folder that others may see, by their places; not the tables."""
+    """Return the files in a results folder that others may see, by their places, without tables."""
     is_bundled = re.compile(BUNDLED_FILE).fullmatch
     files = {}
     for pattern in BUNDLED_GLOBS:

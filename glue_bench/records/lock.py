@@ -24,7 +24,7 @@ def driver_lock(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         name = "another run"
-        with contextlib.suppress(OSError):  # it may be ending
+        with contextlib.suppress(OSError):  # the other driver may be ending now
             name = holder.read_text()
         raise UserError(
             f"{folder} is in use by {name}; wait, or choose another --results"

@@ -22,7 +22,7 @@ class ModelStore:
         self.folder = folder
 
     def find(self, record: Record) -> Path | None:
-        """The folder of a cell's model, or None if it is not kept.
+        """Return the folder of a cell's model, or None if it is not kept.
 
         Raises UserError where it cannot be read, or belongs to another run of the cell.
         """
@@ -39,7 +39,7 @@ class ModelStore:
         return folder
 
     def find_whole(self, record: Record) -> Path | None:
-        """As `find`, but refuse a model whose files are not exactly those that its record lists.
+        """Find a model as `find` does; refuse it unless its files are those of its record.
 
         Hidden files are no part of a model.
         """
@@ -65,12 +65,12 @@ class ModelStore:
         return folder
 
     def exists(self, cell_id: str) -> bool:
-        """Whether a cell has left a model, whichever of its runs that was."""
+        """Return whether any run of a cell has left a model."""
         return (self.folder / layout.model_folder(cell_id)).is_dir()
 
     def drop(self, cell_id: str) -> None:
         """Delete a cell's model, if it is there; its record stays."""
         folder = self.folder / layout.model_folder(cell_id)
-        # If the folder of the cell is a link, the model is set aside on the disk that the link
-        # leads to.
+        # If the folder of the cell is a link, the model is set aside on the disk of the link's
+        # target.
         set_aside(folder, folder.parent.resolve().parent)

@@ -19,7 +19,7 @@ class ProgressStore:
         self.folder = folder
 
     def read(self) -> list[Progress]:
-        """The jobs under way, or that were when their worker was killed, sorted by id."""
+        """Return the jobs that run, or ran when their worker was killed, sorted by id."""
         under_way = []
         for path in sorted((self.folder / layout.PROGRESS).glob("*.json")):
             with contextlib.suppress(OSError, ValueError):  # the job may have ended meanwhile
@@ -27,11 +27,11 @@ class ProgressStore:
         return under_way
 
     def write(self, progress: Progress) -> None:
-        """Replace what is stored of a job. It is not flushed to disk: a power cut may take it."""
+        """Replace the stored progress of a job. A power cut may lose it, as nothing is flushed."""
         path = self.folder / layout.progress_file(progress.id)
         text = progress.model_dump_json(exclude_none=True)
         write_atomically(path, text.encode(), flush=False)
 
     def drop(self, job_id: str) -> None:
-        """Forget a job, if it is there."""
+        """Delete the progress of a job, if there is any."""
         (self.folder / layout.progress_file(job_id)).unlink(missing_ok=True)

@@ -40,7 +40,7 @@ from glue_bench.records.progress import ProgressStore
 from glue_bench.records.values import Cell, Failure, Job, Plan, PretrainingRecord, Record, Result
 from glue_bench.remote import refuse_url
 
-MAX_PLAN_BYTES = 2**27  # a plan of 50,000 cells has 40 million
+MAX_PLAN_BYTES = 2**27  # a plan of 50,000 cells has 40 million bytes
 IS_ID = re.compile(NAME).fullmatch
 Ended = TypeVar("Ended", Record, PretrainingRecord)
 Kind = TypeVar("Kind", Plan, Record, PretrainingRecord)
@@ -83,7 +83,7 @@ class Store:
 
     @classmethod
     def of_checkpoint(cls, checkpoint: Path) -> Self | None:
-        """The store with the pretraining that wrote a checkpoint; None for one from elsewhere."""
+        """Return the store of the pretraining that wrote a checkpoint; None if it is not ours."""
         pretraining = checkpoint.resolve().parent
         checkpoints = pretraining.parent
         store = cls(checkpoints.parent)
@@ -95,7 +95,7 @@ class Store:
         return (self.folder / layout.PLAN).is_file()
 
     def plan(self) -> Plan:
-        """Read the plan last written.
+        """Read the plan that was written last.
 
         Raises UserError if it is missing or damaged, or a folder is not there.
         """
@@ -125,32 +125,32 @@ class Store:
         return Finished(records, pretrainings, len(self._outside(plan)), problems, outdated)
 
     def record(self, cell_id: str) -> Record | None:
-        """The record of a cell; None without a whole one."""
+        """Return the record of a cell; None without a whole record."""
         records, _ = self._records(Record, [cell_id])
         return records.get(cell_id)
 
     def pretraining(self, pretraining_id: str) -> PretrainingRecord | None:
-        """The record of a pretraining; None without a whole one."""
+        """Return the record of a pretraining; None without a whole record."""
         records, _ = self._records(PretrainingRecord, [pretraining_id])
         return records.get(pretraining_id)
 
     def records_outside(self, plan: Plan) -> list[Record]:
-        """The records of cells outside the plan; damaged ones are left out."""
+        """Return the records of cells outside the plan; damaged records are left out."""
         records, _ = self._records(Record, self._outside(plan))
         return [*records.values()]
 
     def recorded(self) -> set[str]:
-        """The ids of all cells and pretrainings that have a record, also a damaged one."""
+        """Return the ids of all cells and pretrainings that have a record, even a damaged one."""
         return self._ids(layout.CELLS) | self._ids(layout.PRETRAININGS)
 
     def failures(self, plan: Plan, done: Collection[str]) -> list[Failure]:
-        """Why jobs of the plan failed that are not `done`, in the order of the plan."""
+        """Return why jobs of the plan that are not `done` failed, in the order of the plan."""
         paths = {path.stem: path for path in self.failures_folder.glob("*.json")}
         failed = [job.id for job in plan.jobs if job.id in paths and job.id not in done]
         return [_read_failure(paths[name]) for name in failed]
 
     def result(self, job: Job) -> Result | None:
-        """The last result that was stored of a job; None if no result can be believed."""
+        """Return the last stored result of a job; None if no result can be believed."""
         files = [*self._result_files(job.id)]
         if files:
             latest = max(files, key=lambda file: file.stat.st_mtime_ns)
@@ -159,20 +159,20 @@ class Store:
         return self.record(job.id) if isinstance(job, Cell) else self.pretraining(job.id)
 
     def result_version(self, job_id: str) -> str:
-        """A text that changes whenever a result of a job is stored, also a failure; or empty."""
+        """Return a text that changes with each stored result of a job, even a failure; or ""."""
         stats = [file.stat for file in self._result_files(job_id)]
         return " ".join(f"{stat.st_ino}-{stat.st_mtime_ns}" for stat in stats)
 
     def stored_at(self, job_id: str) -> float:
-        """When a job's last result was stored, in seconds since 1970 by the disk; 0 without one."""
+        """Return the time of a job's last result, in seconds since 1970; 0 without a result."""
         return max((file.stat.st_mtime for file in self._result_files(job_id)), default=0.0)
 
     def logits(self, record: Record, *, test: bool = False) -> dict[str, np.ndarray]:
         """Read a cell's predictions.
 
         Args:
-            record: of the cell.
-            test: whether to read those of test splits and of AX in place of those of scored splits.
+            record: the record of the cell.
+            test: whether to read the predictions of test splits and AX, not of scored splits.
 
         Returns:
             Logits float32 (rows, labels) by split; empty if they were not asked for.
@@ -185,23 +185,23 @@ class Store:
         return {split: values.astype(np.float32, copy=False) for split, values in stored.items()}
 
     def losses(self, record: PretrainingRecord) -> dict[str, np.ndarray]:
-        """The validation loss after a pretraining's last step, by piece; empty if it diverged.
+        """Return the validation losses after a pretraining's last step; empty if it diverged.
 
-        A piece is at most 512 tokens of one document. `loss_sum` float64 (pieces,), in nats, over
-        its masked tokens; `count` int64 (pieces,), how many these are; `document` int64 (pieces,),
-        the number of its document in the corpus. Pretrainings on the same text with the same
-        tokenizer have the same pieces, counts and documents.
+        A piece has at most 512 tokens of one document. `loss_sum` float64 (pieces,) is the sum over
+        its masked tokens, in nats. `count` int64 (pieces,) is the number of these tokens, and
+        `document` int64 (pieces,) the number of its document in the corpus. Pretrainings on the
+        same text with the same tokenizer have the same pieces, counts and documents.
         """
         return widened(self._beside(record, "losses", record.piece_losses))
 
     def measure_sums(self, record: PretrainingRecord) -> dict[str, np.ndarray]:
-        """The sums and counts of each sequence, float64 (2, sequences), by measure."""
+        """Return the sums and counts of each sequence, float64 (2, sequences), by measure."""
         return widened(self._beside(record, "sums", record.sums))
 
     def prepare(self, *, make: bool = True) -> None:
-        """Make the folder, and prove that it can be written; without `make` nothing stays.
+        """Make the folder, and check that it can be written. Without `make` nothing stays on disk.
 
-        Its parts are tried, too: a link may have moved one to another disk.
+        The parts of the folder are tried, too: a link may have moved one to another disk.
         """
         parts = (*layout.RESULT_FOLDERS, layout.CHECKPOINTS)
         self._check_parts(*parts)
@@ -213,7 +213,7 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for one driver; tidy up after a killed one. Raises as `driver_lock`."""
+        """Hold the folder for one driver; clean up after a killed one. Raises as `driver_lock`."""
         with driver_lock(self.folder):
             for kind in (layout.CELLS, layout.PRETRAININGS):
                 restore_replaced(self.folder / kind)
@@ -240,7 +240,7 @@ class Store:
         """Store a finished job as one folder, in the place of an older one.
 
         Args:
-            record: of the job.
+            record: the record of the job.
             save: writes the files of a cell's model into an empty folder, if the model is kept.
             **arrays: the `logits` and `tests` of a cell; the `losses` and `sums` of a pretraining.
 
@@ -254,7 +254,7 @@ class Store:
                 beside[name] = values if is_cell else shrunk(values)
         fields = ("model", "logits", "tests") if is_cell else ("piece_losses", "sums")
         facts: dict[str, Any] = dict.fromkeys(fields)
-        for name, values in beside.items():  # `losses` of a record are its curve
+        for name, values in beside.items():  # the field `losses` of a record is its curve
             facts["piece_losses" if name == "losses" else name] = arrays_digest(values)
         job = record.job
         place = self.folder / layout.job_folder(job.kind, job.id)
@@ -297,7 +297,7 @@ class Store:
     def _records(
         self, kind: type[Ended], names: Iterable[str]
     ) -> tuple[dict[str, Ended], dict[str, str]]:
-        """The records of these jobs, and a line about each that is not as it was written."""
+        """Return the records of these jobs, and a line about each record that was damaged."""
         records: dict[str, Ended] = {}
         problems: dict[str, str] = {}
         folder = layout.CELLS if kind is Record else layout.PRETRAININGS
@@ -314,13 +314,13 @@ class Store:
         return records, problems
 
     def _outside(self, plan: Plan) -> list[str]:
-        """The ids of cells outside the plan that have a record, also a damaged one."""
+        """Return the ids of cells outside the plan that have a record, even a damaged one."""
         outside = self._ids(layout.CELLS).difference(cell.id for cell in plan.cells)
         files = {name: self.folder / layout.record_file(layout.CELLS, name) for name in outside}
         return sorted(name for name, file in files.items() if file.exists())
 
     def _waiting(self, plan: Plan) -> dict[str, str]:
-        """A line about each job whose result lies aside: a run was killed while it replaced it."""
+        """Return a line about each job whose result a killed run has left aside."""
         kinds = {job.id: job.kind for job in plan.jobs}
         problems = {}
         for kind in (layout.CELLS, layout.PRETRAININGS):
@@ -332,13 +332,13 @@ class Store:
         return problems
 
     def lies_aside(self, job: Job) -> bool:
-        """Whether a run was killed while it replaced a job's result. The next run puts it back."""
+        """Return whether a killed run has left a job's result aside. The next run puts it back."""
         place = self.folder / layout.job_folder(job.kind, job.id)
         older = place.with_name(f"{REPLACED}{place.name}")
         return older.is_dir() and not os.path.lexists(place)
 
     def _ids(self, kind: str) -> set[str]:
-        """The names of folders that may hold a record. Files of the system have no such names."""
+        """Return the names of folders that may hold a record, without files of the system."""
         try:
             with os.scandir(self.folder / kind) as entries:
                 return {entry.name for entry in entries if IS_ID(entry.name) and entry.is_dir()}
@@ -357,7 +357,7 @@ class Store:
                 yield ResultFile(path, path.stat())
 
     def _beside(self, record: Ended, name: str, digest: str | None) -> dict[str, np.ndarray]:
-        """The arrays beside a record that have this digest."""
+        """Return the arrays beside a record that have this digest."""
         folder = layout.job_folder(record.job.kind, record.job.id)
         place = f"{folder}/{layout.arrays_name(name)}"
         if digest:
@@ -377,7 +377,7 @@ def _read_failure(path: Path) -> Failure:
 
 
 def open_store(folder: str | Path) -> Store:
-    """The store of an experiment that has been run. Raises UserError if the folder has none."""
+    """Return the store of an experiment that has been run. Raises UserError if there is none."""
     refuse_url(folder)
     store = Store(folder)
     if store.has_plan:
@@ -389,7 +389,7 @@ def open_store(folder: str | Path) -> Store:
 
 
 def experiments_in(folder: str | Path) -> list[Store]:
-    """The store in a folder, or the stores of all experiments in it. Raises UserError if none."""
+    """Return the store of a folder, or the stores of all experiments in it. UserError if none."""
     store = Store(folder)
     inside = [] if store.has_plan else _stores_inside(store.folder)
     return inside or [open_store(folder)]

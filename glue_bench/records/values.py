@@ -1,4 +1,4 @@
-"""What is on disk, as frozen values: what is asked for, what is run, and what comes of it."""
+"""The values on disk: what is asked for, what is run, and the results. All of them are frozen."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -13,7 +13,7 @@ from glue_bench.records.jobs import Cell, Job, Pretraining
 
 
 class Shape(Value):
-    """The sizes that arms share if tables rank them together, and their blocks if not BERT's."""
+    """The sizes that arms must share to be ranked together, and their blocks if not BERT's."""
 
     num_hidden_layers: Whole
     hidden_size: Whole
@@ -26,9 +26,9 @@ class Shape(Value):
 
 
 class ArmFacts(Value):
-    """What an arm is and costs, as `model.checks.budget` has it.
+    """The sizes and costs of an arm, as `model.checks.budget` returns them.
 
-    `summary` is its variant in words.
+    `summary` says the variant in words.
     """
 
     summary: Text
@@ -45,17 +45,17 @@ class TaskFacts(Value):
 
     Attributes:
         source: where the data are from.
-        digest: of their content.
+        digest: the digest of the content of the data.
         partial: whether official rows are missing.
         rows: how many examples each split has, if the data are partial.
         differences: how the content of a split with the official number of rows differs from the
             official one, by split; None if no split differs.
         unchecked: the splits that could not be compared, because the official digest is not known;
             None if there is no such split.
-        revision: of the data on the hub, if it is known.
+        revision: the revision of the data on the hub, if it is known.
         labels: the `arrays_digest` of the file of labels, which `Store.write_plan` fills in.
         predicts: the test splits that the task's cells are asked to predict.
-        diagnostic: the digest of AX, or of the other diagnostic sets, among these splits.
+        diagnostic: the digest of AX, or of the other diagnostic sets, among the splits to predict.
     """
 
     source: Text
@@ -74,11 +74,11 @@ class Plan(Sealed):
     """The cells and pretrainings that an experiment asks for.
 
     Attributes:
-        experiment: the file without the places of data, text and plugins.
-        arms: what each arm is and costs.
+        experiment: the experiment file, without the places of data, text and plugins.
+        arms: the sizes and costs of each arm.
         tasks: the data of each task.
         tokens: about how many tokens a cell of each task trains on.
-        pretrainings: with the runs of the searches for their rates.
+        pretrainings: all pretrainings, with the runs of the searches for their rates.
         cells: all fine-tuning runs.
     """
 
@@ -105,7 +105,7 @@ class Plan(Sealed):
         return (*self.pretrainings, *self.cells)
 
     def cost(self, job: Job) -> float:
-        """The expected operations of a job's training: tokens x operations a token."""
+        """Return the expected operations of a job's training: tokens x operations per token."""
         return job.tokens(self.tokens) * (self.arms[job.arm].flops_per_token or 0)
 
 
@@ -121,21 +121,22 @@ class Record(Sealed):
     """A finished cell.
 
     Attributes:
-        scores: after its last epoch, by split and metric.
+        scores: the scores after the last epoch, by split and metric.
         history: the loss and the scores of each epoch.
-        collapsed: the splits on which it gave one answer to everything, after its last epoch.
+        collapsed: the splits on which the model gave one answer to everything after the last epoch.
         seconds: how long the job took.
         training_seconds: how long its training steps took.
         training_tokens: how many tokens it trained on.
-        parameters: how many weights its model has.
+        parameters: how many weights the model has.
         graft_is_exact: whether a conversion of its checkpoint changed no output.
         variance_kept: the share of its sum of squares that a conversion kept, by table.
-        micro_batch_size: set if memory was too short for whole batches.
-        precision: set if it is not that of the environment.
-        diagnostic: the digest of the diagnostic set (AX), if that was predicted.
+        micro_batch_size: how many rows were computed at once, if memory was too short for whole
+            batches.
+        precision: the precision of this job, if it is not the one of the environment.
+        diagnostic: the digest of the diagnostic set (AX), if it was predicted.
         started_from: the `weights_digest` of the encoder that it started from; None for fresh
             weights, and in committed results, which are older than this field.
-        weights: the `weights_digest` of its own encoder, on MNLI or if its model is kept.
+        weights: the `weights_digest` of the fine-tuned encoder, for MNLI, or if the model is kept.
         environment: the machine and the code.
         cell: what was asked for.
         logits: the `arrays_digest` of its predictions, which `Store.write` fills in.
@@ -169,7 +170,7 @@ class Record(Sealed):
         return self.cell
 
     def describe(self) -> str:
-        """Its scores x 100, and how long it took."""
+        """Return the scores x 100, and how long the cell took."""
         parts = []
         for split, values in self.scores.items():
             metric, value = next(iter(values.items()))
@@ -209,22 +210,24 @@ class PretrainingRecord(Sealed):
         steps: how many steps it took.
         tokens: how many tokens it trained on.
         seconds: how long the job took.
-        tokens_per_second: of training alone.
-        peak_memory_bytes: of the device.
+        tokens_per_second: the speed of training alone.
+        peak_memory_bytes: the peak of the device's memory.
         stream: a hash over all that the arm was shown, in order.
-        train_loss: after the last step.
-        validation_loss: after the last step; None for a run of a search that diverged.
+        train_loss: the training loss after the last step.
+        validation_loss: the validation loss after the last step; None for a run of a search that
+            diverged.
         validation_tokens: how many tokens the validation text has.
         corpus_tokens: how many tokens the training text has.
         losses: the loss curve.
         segment_pairs: the share of the training sequences that had two segments.
-        micro_batch_tokens: how many tokens were computed at once in the end.
+        micro_batch_tokens: how many tokens were computed at once at the end of the run.
         weights: the `weights_digest` of the encoder in each checkpoint, by step; None for runs of
             a search, and in committed results, which are older than this field.
         environment: the machine and the code.
-        pretraining: what was asked for, its `rate` the one that its search has chosen.
-        measures: of the last checkpoint; empty for runs of a search.
-        measure_tokens: how many tokens of validation text they were taken on.
+        pretraining: the pretraining that was asked for. Its `rate` is the one that its search has
+            chosen.
+        measures: the measures of the last checkpoint; empty for runs of a search.
+        measure_tokens: how many tokens of validation text the measures were taken on.
         piece_losses: the `arrays_digest` of its losses, which `Store.write` fills in.
         sums: the `arrays_digest` of the sums behind its measures, which `Store.write` fills in.
     """
@@ -256,16 +259,16 @@ class PretrainingRecord(Sealed):
         return self.pretraining
 
     def describe(self) -> str:
-        """Its loss, and how long it took."""
+        """Return the loss, and how long the pretraining took."""
         loss = self.validation_loss
         text = "diverged" if loss is None else f"validation loss {loss:.3f}"
         return f"{text}, {format_duration(self.seconds)}"
 
 
 class Failure(Value):
-    """Why the last attempt of a job failed.
+    """The reason why the last attempt of a job failed.
 
-    If it is `lost`, its worker ended without a word, or was silent for too long.
+    If `lost`, the worker ended without a message, or was silent for too long.
     """
 
     ok: ClassVar[Literal[False]] = False
@@ -276,16 +279,16 @@ class Failure(Value):
     lost: bool = False
 
     def describe(self) -> str:
-        """That it failed, and why."""
+        """Return that the job failed, and why."""
         return f"FAILED {self.error}"
 
     def file(self) -> bytes:
-        """The content of its file."""
+        """Return the content of the failure's file."""
         return self.model_dump_json(indent=1, exclude_none=True).encode()
 
 
 class Progress(Value):
-    """How far a job under way is.
+    """The progress of a job under way.
 
     Times are seconds since 1970, `worker` is host:pid. There are no `steps` before training.
     """
@@ -300,4 +303,4 @@ class Progress(Value):
 
 
 Result = Record | PretrainingRecord | Failure
-"""What comes of a job. It is `ok`, or a failure; `describe` says it in a few words."""
+"""The result of a job. It is `ok`, or a failure; `describe` says it in a few words."""

@@ -101,8 +101,8 @@ class ColumnEstimate:
     def differences(self, arm: str, reference: str) -> np.ndarray:
         """Return the differences of two arms that have an interval, one for each seed, (seeds,).
 
-        The seeds are those of pretraining if `blocked`, else the fine-tuning seeds that both arms
-        have in every task.
+        If `blocked`, the seeds are pretraining seeds. Else they are the fine-tuning seeds that both
+        arms have in every task.
         """
         row = self.arms.index(arm)
         reference_row = self.arms.index(reference)

@@ -125,7 +125,7 @@ def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) 
     """Return the contrasts of arms with the reference of their group, then the `declared` ones.
 
     The frame has VERDICT_COLUMNS, one row per group, column and arm other than the reference. The
-    `kind` is that of the group, or "declared".
+    `kind` is the kind of the group, or "declared".
 
     - `difference`: mean of `arm` minus mean of `reference` over their seeds; points (0 to 100), or
       nats of a loss.

@@ -43,7 +43,7 @@ def chosen_values(
 
 
 def _as_in_cells(key: str, text: str) -> str:
-    """A value as cells have it: tasks in small letters without hyphens, 2e-5 as 2e-05."""
+    """Write a value as cells have it: tasks in small letters without hyphens, 2e-5 as 2e-05."""
     if key == "task":
         return text.lower().replace("-", "")
     if key == "learning_rate":

@@ -25,9 +25,9 @@ from glue_bench.sweep.executors import Executor, Terminated
 from glue_bench.sweep.rates import choose_rate
 from glue_bench.sweep.weights import ModelCleaner
 
-MAX_LOST_WORKERS = 2  # after which a job is run again
+MAX_LOST_WORKERS = 2  # a job that loses more workers has failed
 TURN_SECONDS = 1.0
-START_SECONDS = 300.0  # before a worker that has not begun its job yet is given up
+START_SECONDS = 300.0  # a worker that has not begun its job by then is given up
 
 
 class Observer(ABC):
@@ -44,7 +44,7 @@ class Observer(ABC):
         """A person should read this line."""
 
     def end(self) -> None:  # noqa: B027
-        """The round is over, by whatever cause."""
+        """The round is over, whatever the cause is."""
 
 
 class Observers(Observer):
@@ -94,11 +94,11 @@ class Loop:
         self.queued = {job.id: job for job in jobs}
         self.running: dict[str, Job] = {}
         self.results: dict[str, Result] = {}
-        self.lost_workers: Counter[str] = Counter()  # by the ids of their jobs
-        self.versions: dict[str, str] = {}  # of the results when their jobs began
-        self.last_progress: dict[str, tuple[Progress | None, float]] = {}  # and when it was new
+        self.lost_workers: Counter[str] = Counter()  # the number of lost workers by the job's id
+        self.versions: dict[str, str] = {}  # the versions of results at the beginning of their jobs
+        self.last_progress: dict[str, tuple[Progress | None, float]] = {}  # each with its time
         self.last_checked_at = 0.0
-        self.interrupts: list[type[KeyboardInterrupt]] = []  # to end, by signals
+        self.interrupts: list[type[KeyboardInterrupt]] = []  # errors that signals ask for
         self.models = ModelCleaner(store, plan, self._is_under_way)
 
     def run(self) -> tuple[dict[str, Result], str]:
@@ -121,7 +121,7 @@ class Loop:
                 stack.push(self._say_that_it_ends)
                 self.observers.begin(self.store, self.plan, [*self.queued.values()])
                 self._run_all()
-                self.models.drop_all()  # and what a killed driver has left
+                self.models.drop_all()  # this also deletes models that a killed driver has left
         except KeyboardInterrupt as error:
             # Ray may raise another error in the place of ours.
             kind = self.interrupts[0] if self.interrupts else type(error)
@@ -132,10 +132,10 @@ class Loop:
     def _run_all(self) -> None:
         no_room = False
         while self.queued or self.running:
-            if self.interrupts:  # by a signal that was raised where Python lets nothing out
+            if self.interrupts:  # a signal came where Python lets no error out
                 raise self.interrupts[0]
             self._start_ready_jobs()
-            if self.queued and not self.running:  # every machine has left the cluster
+            if self.queued and not self.running:  # no machine is left in the cluster
                 if not no_room:
                     self.observers.say(
                         "no machine has room for a job now; the sweep goes on when one has"
@@ -148,7 +148,7 @@ class Loop:
             self._give_up()
 
     def _say_that_it_ends(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Say it at once: to end what runs, and to write tables, may take a while."""
+        """Say at once that the sweep ends: ending the jobs and writing tables may take a while."""
         if kind and issubclass(kind, Terminated):
             self.observers.say("terminated: this process ends ...")
         elif kind and issubclass(kind, KeyboardInterrupt):
@@ -170,7 +170,7 @@ class Loop:
                 return
 
     def _is_under_way(self, name: str) -> bool:
-        """Whether the job of an id has yet to end."""
+        """Return whether the job with this id has not ended yet."""
         return name in self.queued or name in self.running
 
     def _start(self, job: Job) -> None:
@@ -187,14 +187,14 @@ class Loop:
                 f"{job.describe()}: learning rate {rate:g}, by the loss of its search ({losses})"
             )
             job = job.model_copy(update={"rate": rate})
-        self.store.progress.drop(job.id)  # that of an attempt that was lost
+        self.store.progress.drop(job.id)  # the progress of a lost attempt
         self.versions[job.id] = self.store.result_version(job.id)
         self.last_progress[job.id] = (None, time.monotonic())
         self.running[job.id] = job
         self.executor.submit(job)
 
     def _search_records(self, job: Pretraining) -> list[PretrainingRecord]:
-        """The records of the search for a pretraining's rate."""
+        """Return the records of the search for a pretraining's rate."""
         records = []
         for name in job.searches:
             record = self.results.get(name) or self.store.pretraining(name)
@@ -222,7 +222,7 @@ class Loop:
 
     def _finish(self, job: Job, result: Result) -> None:
         self.results[job.id] = result
-        if not result.ok:  # which no worker may have stored
+        if not result.ok:  # perhaps no worker has stored it
             self.store.write_failure(result)
         self.store.progress.drop(job.id)
         self.models.drop_after(job)

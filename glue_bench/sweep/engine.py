@@ -10,7 +10,7 @@ from glue_bench.sweep.executors import Executor, Inline, MakeWorker, Ray
 from glue_bench.sweep.progress import TimeEstimate
 from glue_bench.sweep.slurm import Slurm
 
-if TYPE_CHECKING:  # what imports torch is imported where it is used
+if TYPE_CHECKING:  # modules that import torch are imported where they are used
     from glue_bench.training.device import Compute
     from glue_bench.training.inputs import Inputs
 
@@ -24,7 +24,8 @@ class Engine:
     """The engine that a person asks for. Without any option jobs run in this process, in turn.
 
     Attributes:
-        workers: how many processes of Ray share the jobs; "auto" is as many as there is room for.
+        workers: how many processes of Ray share the jobs; "auto" starts as many as there is room
+            for.
         address: HOST:PORT of a Ray cluster, whose machines run the workers.
         slurm: options of sbatch, for jobs in Slurm.
     """
@@ -66,9 +67,9 @@ class Engine:
         """Make what runs the jobs.
 
         Args:
-            plan: whose jobs will run.
-            inputs: of the experiment, in this process.
-            compute: of this process.
+            plan: the plan of the jobs.
+            inputs: the inputs of the experiment, in this process.
+            compute: where this process computes.
             make_worker: makes the worker of another process.
 
         Raises:

@@ -17,13 +17,13 @@ from glue_bench.config import Resources
 from glue_bench.errors import UserError, plain
 from glue_bench.records.values import Failure, Job, Result
 
-# Ray alone would try for a minute to connect to a cluster, and then end this process.
+# By itself Ray would try for a minute to connect to a cluster, and then end this process.
 CONNECT_SECONDS = 20.0
-ANSWER_SECONDS = 5.0  # until a machine that can be reached takes a connection
-# Nothing is told to Ray's makers. To a worker zero GPUs are none, not all. Workers have the
-# priority of their driver; with Ray's own (nice 15) they would starve. No processes are started in
-# advance: they would lack the workers' environment. What becomes of workers is said by the loop;
-# Ray would say it between the tables.
+ANSWER_SECONDS = 5.0  # a machine that can be reached takes a connection by then
+# Ray sends no usage statistics to its makers. A worker with zero GPUs sees no GPU, and not all.
+# Workers have the priority of their driver; with Ray's own (nice 15) they would starve. No
+# processes are started in advance, because they would lack the workers' environment. The loop
+# reports the end of workers, because Ray would print it between the tables.
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
@@ -34,13 +34,13 @@ RAY_SETTINGS = {
 RAY_QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
 # Nothing but jobs and results passes through Ray's store; Ray would take a third of the memory.
 STORE_BYTES = 256 * 2**20
-# Where text and checkpoints are kept, and how to train, is the same on all machines of a cluster.
+# These settings, of where text and checkpoints are kept and how to train, hold on all machines.
 PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "GLUE_BENCH_PRECISION")
 
 MakeWorker = Callable[[], Any]
 """Makes a worker, which runs jobs as `worker.Worker` does, in the process that calls it.
 
-A job needs its process for itself: its random numbers are those of the process.
+A job needs a process for itself, because it draws from the random numbers of the process.
 """
 
 
@@ -51,8 +51,8 @@ class Terminated(KeyboardInterrupt):
 class Executor(ABC):
     """Runs jobs, each in a process that runs no other job at the same time.
 
-    It is a context. Outside it no job runs, but those of Slurm after a SIGTERM. `Engine.make` says
-    which executor a person has asked for.
+    It is a context. Outside the context no job runs, except jobs of Slurm after a SIGTERM.
+    `Engine.make` says which executor a person has asked for.
     """
 
     queues: bool = False
@@ -63,7 +63,7 @@ class Executor(ABC):
     @property
     @abstractmethod
     def free(self) -> int:
-        """How many more jobs it takes now."""
+        """How many more jobs the executor takes now."""
 
     @abstractmethod
     def submit(self, job: Job) -> None:
@@ -111,13 +111,13 @@ class Inline(Executor):
         return [(job, self.worker.run(job))]
 
     def cancel(self, job: Job) -> None:
-        """While a job runs, nobody can ask for its end."""
+        """Do nothing: while a job runs in this process, nobody can ask for its end."""
 
 
 class Slot:
     """An actor of Ray, which makes its worker at the first job.
 
-    If something is wrong on its machine, that is then the error of this job.
+    If something is wrong on the machine, the first job gets the error.
     """
 
     def __init__(self, make: MakeWorker, current: Path) -> None:
@@ -136,8 +136,8 @@ class Slot:
 class Ray(Executor):
     """One actor a slot, on this machine or on a cluster.
 
-    Actors, not tasks: a process of plain tasks that Ray used again was given GPU 1, and later GPU
-    0.
+    Workers are actors, and not tasks: when Ray reused the process of a plain task, the process
+    first had GPU 1, and later GPU 0.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Ray(Executor):
 
         Args:
             make: makes the worker of an actor.
-            resources: of one actor.
+            resources: the resources of one actor.
             workers: how many actors; None for as many as a cluster has room for.
             address: HOST:PORT of a cluster; None to start actors on this machine.
 
@@ -184,7 +184,7 @@ class Ray(Executor):
         before = signal.getsignal(signal.SIGTERM)
         try:
             self.ray.init(**self.options, **RAY_QUIET)
-        except Exception as error:  # of no class of its own where the machine is too busy
+        except Exception as error:  # the error of a busy machine has no class of its own
             raise UserError(f"Ray did not start: {str(error).splitlines()[0]}") from error
         if threading.current_thread() is threading.main_thread():
             # Ray's own handler would not let ours end the sweep.
@@ -200,7 +200,7 @@ class Ray(Executor):
         return self
 
     def __exit__(self, *error: object) -> None:
-        # This gives SIGTERM its default action back: it then ends this process at once.
+        # This gives SIGTERM its default action back, so that it then ends this process at once.
         self.ray.shutdown()
         self.idle = []
         self.running = {}
@@ -214,7 +214,7 @@ class Ray(Executor):
         return min(room, self.workers or room) - len(self.running)
 
     def _room(self, node: Mapping[str, float]) -> int:
-        """How many actors a machine with these resources has room for."""
+        """Return how many actors a machine with these resources has room for."""
         room = int(node.get("CPU", 0) // self.resources.cpus)
         if self.resources.gpus:
             room = min(room, int(self.resources.fitting(node.get("GPU", 0))))
@@ -232,10 +232,10 @@ class Ray(Executor):
         actor, job = self.running.pop(stream)
         try:
             result = self.ray.get(stream)
-        except self.ray.exceptions.RayTaskError as error:  # raised in the worker
+        except self.ray.exceptions.RayTaskError as error:  # the worker raised the error
             raise error.cause from error
         except self.ray.exceptions.RayError as error:
-            self.ray.kill(actor)  # it may only be out of reach
+            self.ray.kill(actor)  # the actor may only be out of reach
             # Idle actors may have gone with the same machine. An actor that nobody holds ends.
             self.idle = []
             return job, lost_failure(job, str(error).splitlines()[0])
@@ -249,7 +249,7 @@ class Ray(Executor):
 
 
 def enter(folder: Path) -> None:
-    """Go to the folder in which a sweep was started. Raises UserError if this machine has none."""
+    """Enter the folder in which a sweep was started. Raises UserError if it is not there."""
     try:
         os.chdir(folder)
     except OSError as error:
@@ -258,12 +258,12 @@ def enter(folder: Path) -> None:
 
 
 def lost_failure(job: Job, cause: str) -> Failure:
-    """The failure of a job whose worker is gone."""
+    """Return the failure of a job whose worker is gone."""
     return Failure(id=job.id, error=plain(cause).replace("\n", " "), lost=True)
 
 
 def import_extra(module: str, extra: str, options: str) -> Any:
-    """The package of an engine, which is an extra. Raises UserError where it is not installed."""
+    """Import the package of an engine, which is an extra. Raises UserError if it is missing."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -285,8 +285,9 @@ def check_answer(address: str) -> None:
 def _refuse_what_is_no_cluster(address: str) -> None:
     """Raise UserError where no Ray cluster can be used.
 
-    Another process connects first, because Ray ends a process that finds no cluster, or a cluster
-    that asks for another token. A plain connection comes before, as Ray tries for long.
+    A plain connection is tried first, because Ray tries for a long time. Then another process
+    connects with Ray, because Ray ends a process that finds no cluster, or a cluster that asks for
+    another token.
     """
     host, _, port = address.rpartition(":")
     connect = f"socket.create_connection(({host.strip('[]')!r}, {port}), 5)"

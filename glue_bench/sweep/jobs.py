@@ -14,14 +14,14 @@ from glue_bench.sweep.weights import NeededWeights
 
 @dataclass(frozen=True, kw_only=True)
 class WorkLeft:
-    """What chosen cells of a plan lack.
+    """The work that is left for the chosen cells of a plan.
 
     Attributes:
-        plan: of the sweep.
+        plan: the plan of the sweep.
         cells: the chosen cells.
-        finished: what is stored of the plan.
-        incomplete: what finished cells lack that the plan asks of them, by id.
-        jobs: what is to run, each job after those that it waits for.
+        finished: the stored results of the plan.
+        incomplete: the results that the plan asks for and that finished cells lack, by id.
+        jobs: the jobs to run, each after the jobs that it waits for.
     """
 
     plan: Plan
@@ -44,9 +44,9 @@ class WorkLeft:
 def work_left(plan: Plan, cells: Sequence[Cell], store: Store) -> WorkLeft:
     """Find what is left to do of chosen `cells`, by what is stored.
 
-    Left are cells, the MNLI cells and pretrainings whose weights these start from, and the runs of
-    rate searches. `records/done.py` says what counts and what is complete. Raises UserError where a
-    file beside a record cannot be read.
+    The work is cells, the MNLI cells and pretrainings that they start from, and the runs of rate
+    searches. `records/done.py` says which records count and which are complete. Raises UserError if
+    a file beside a record cannot be read.
     """
     needed = NeededWeights(plan)
     finished = store.finished(plan)
@@ -61,7 +61,7 @@ def work_left(plan: Plan, cells: Sequence[Cell], store: Store) -> WorkLeft:
 
 
 def lacking_records(needed: NeededWeights, store: Store, finished: Finished) -> dict[str, str]:
-    """What finished cells lack that the plan asks of them, by id: a model or test predictions.
+    """Return what the plan asks of finished cells and they lack: models or test predictions.
 
     Raises UserError where a model that is kept cannot be read.
     """
@@ -77,7 +77,7 @@ def lacking_records(needed: NeededWeights, store: Store, finished: Finished) -> 
             reason = NO_MODEL
         if reason:
             incomplete[cell.id] = reason
-    if not incomplete:  # the board is made only where it matters
+    if not incomplete:  # the board is made only if it matters
         return {}
     asked = needed.cells_asked(store)
     for name in incomplete.keys() - asked:
@@ -88,7 +88,7 @@ def lacking_records(needed: NeededWeights, store: Store, finished: Finished) -> 
 def cells_to_run(
     cells: Sequence[Cell], finished: Finished, incomplete: Collection[str]
 ) -> set[str]:
-    """The chosen cells without a record that counts, or with one that lacks something."""
+    """Return the chosen cells without a record that counts and is complete."""
     names: set[str] = set()
     for cell in cells:
         if cell.id not in finished.records or cell.id in incomplete:
@@ -97,7 +97,7 @@ def cells_to_run(
 
 
 def sources_to_run(sources: Collection[str], store: Store, finished: Finished) -> set[str]:
-    """The MNLI cells among `sources` whose model is not there."""
+    """Return the MNLI cells among `sources` whose model is not there."""
     names: set[str] = set()
     for name in sources:
         record = finished.records.get(name)
@@ -113,16 +113,16 @@ def pretrainings_to_run(
     store: Store,
     finished: Finished,
 ) -> set[str]:
-    """The pretrainings and the runs of their searches that have to run.
+    """Return the pretrainings, and the runs of their searches, that have to run.
 
     Args:
-        plan: of the sweep.
-        chosen: the pretrainings of chosen cells, which run if they have no record, as do their
-            searches.
-        steps: the checkpoints that cells will start from, by pretraining; it runs if one of them is
-            not there.
+        plan: the plan of the sweep.
+        chosen: the pretrainings of chosen cells. A pretraining without a record runs, and its
+            search, too.
+        steps: the checkpoints that cells will start from, by pretraining. A pretraining runs if one
+            of its checkpoints is not there.
         store: where checkpoints are.
-        finished: what is stored of the plan.
+        finished: the stored results of the plan.
     """
     recorded = finished.pretrainings
     names: set[str] = set()
@@ -142,12 +142,12 @@ def pretrainings_to_run(
 def has_other_rate(
     record: PretrainingRecord, pretrainings: Mapping[str, PretrainingRecord]
 ) -> bool:
-    """Whether the search for a pretraining's rate, run again since, now chooses another rate.
+    """Return whether the search for a pretraining's rate ran again and chooses another rate.
 
     Args:
-        record: of the pretraining.
-        pretrainings: by id records of pretrainings and searches; where a search has none, nothing
-            is known.
+        record: the record of the pretraining.
+        pretrainings: the records of pretrainings and searches, by id. If a search has no record,
+            nothing is known.
     """
     searches = record.pretraining.searches
     if not searches or any(name not in pretrainings for name in searches):
@@ -157,7 +157,7 @@ def has_other_rate(
 
 
 def in_order(plan: Plan, names: Collection[str]) -> list[Job]:
-    """The jobs of these ids, each after those that it waits for, else in the order of the plan."""
+    """Sort the jobs with these ids: each after the jobs that it waits for, else as in the plan."""
     searches: list[Job] = []
     pretrainings: list[Job] = []
     sources: list[Job] = []
@@ -172,13 +172,13 @@ def in_order(plan: Plan, names: Collection[str]) -> list[Job]:
 
 
 def longest_first(jobs: Sequence[Job], plan: Plan) -> list[Job]:
-    """Put the longest jobs first, so that none of them is left to the end. Equals keep their order.
+    """Put the longest jobs first, so that none is left to the end. Equal jobs keep their order.
 
-    Each of `jobs` comes after those that it waits for. A job's length includes the longest chain of
-    jobs that wait for it.
+    Each of `jobs` comes after the jobs that it waits for. A job's length includes the longest chain
+    of jobs that wait for it.
     """
     lengths: dict[str, float] = {}
-    chains: defaultdict[str, float] = defaultdict(float)  # of those that wait for a job
+    chains: defaultdict[str, float] = defaultdict(float)  # the longest wait after each job
     for job in reversed(jobs):
         lengths[job.id] = plan.cost(job) + chains[job.id]
         for name in job.after:

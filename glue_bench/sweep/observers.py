@@ -1,4 +1,4 @@
-"""What a person sees of a sweep: a live table in a terminal, lines in a log or a notebook."""
+"""The display of a sweep: a live table in a terminal, or lines in a log or a notebook."""
 
 import threading
 from collections import deque
@@ -23,9 +23,10 @@ MINUTE = 60.0  # seconds between lines about the jobs that run
 
 
 class Display(Observer):
-    """In a terminal a table, every two seconds anew, and failures that scroll by above it.
+    """Shows in a terminal a table, new every two seconds, and failures that scroll by above it.
 
-    In a log a line per job that ends, with the local time, and once a minute one per job that runs.
+    In a log there is a line for each job that ends, with the local time. Once a minute there is a
+    line for each job that runs.
     """
 
     def __init__(self, console: Console) -> None:
@@ -82,9 +83,9 @@ class Display(Observer):
 
 
 def view(snapshot: Snapshot, latest: Iterable[str] = ()) -> Group:
-    """Show counts, the time left, the `latest` lines, what runs, and the arms, unfinished first.
+    """Show counts, time left, `latest` lines, running jobs, and arms, unfinished ones first.
 
-    They are plain lines: a rich table of 18 arms takes seven times as long, in the process that
+    The view has plain lines: a rich table of 18 arms takes seven times as long, in the process that
     trains.
     """
     job_lines = [*latest]
@@ -101,6 +102,6 @@ def view(snapshot: Snapshot, latest: Iterable[str] = ()) -> Group:
         bar = "━" * int(BAR_WIDTH * share)
         line = f"{short:<{NAME_WIDTH}}{numbers} {int(100 * share):>3}% {bar}"
         arm_lines.append((counts["done"] == total, line))
-    arm_lines.sort(key=lambda pair: pair[0])  # which keeps the order of equals
+    arm_lines.sort(key=lambda pair: pair[0])  # this sort keeps the order of equal arms
     lines += [line for _, line in arm_lines]
     return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))

@@ -1,4 +1,4 @@
-"""What a job leaves: its record and the files beside it, which are computed here and not stored."""
+"""The output of a job: its record and the files beside it. It is computed here, and not stored."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ from glue_bench.training.pretrain import DivergedPretrainingError, pretrain
 from glue_bench.training.task_inputs import is_test
 
 Report = Callable[[int, int | None, Callable[[], float] | None], None]
-"""Says how far a job is: its step, the number of steps, and a function for its loss, if any."""
+"""Reports the progress of a job: its step, the number of steps, and a function for its loss."""
 
 
 class FailedCheckError(UserError):
@@ -38,10 +38,10 @@ class FailedCheckError(UserError):
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutput:
-    """What a job leaves, as `Store.write` takes it.
+    """The output of a job, as `Store.write` takes it.
 
     Attributes:
-        record: of the job, without the digests of the files beside it.
+        record: the record of the job, without the digests of the files beside it.
         arrays: the `logits` and `tests` of a cell; the `losses` and `sums` of a pretraining.
         save: writes the files of a cell's model, if the model is kept.
     """
@@ -52,17 +52,17 @@ class JobOutput:
 
 
 def compute_output(job: Job, inputs: Inputs, compute: Compute, report: Report) -> JobOutput:
-    """Train or evaluate what a job asks for.
+    """Compute the output of a job: train, or evaluate a finished model.
 
     Args:
         job: a cell or a pretraining.
-        inputs: what the jobs of the experiment start from.
+        inputs: the inputs of the experiment's jobs.
         compute: where to compute.
-        report: is told how far the job is.
+        report: called with the progress of the job.
 
     Raises:
         FailedCheckError: a pretrained encoder cannot be used.
-        UserError: what the job starts from is not there or is damaged.
+        UserError: the start of the job is missing or damaged.
         NonFiniteLossError: training diverged.
     """
     if isinstance(job, Pretraining):
@@ -75,8 +75,8 @@ def pretraining_output(
 ) -> JobOutput:
     """Pretrain an arm, measure it, and check that the order of words matters to it.
 
-    All cells of the arm start from it. A run of a search that diverges is a result, too. For the
-    arguments and the errors see `compute_output`.
+    All cells of the arm start from the pretraining. If a run of a search diverges, this is a
+    result, too. For the arguments and the errors see `compute_output`.
     """
     try:
         outcome = pretrain(job, inputs, compute, progress=report)
@@ -112,11 +112,11 @@ def measure_order(
     Args:
         job: the pretraining.
         model: the encoder under its masked-LM head.
-        inputs: have the text.
+        inputs: the inputs of the experiment, with the text.
         compute: where to compute.
 
     Returns:
-        The fields of its record, and the sums and counts behind the measures.
+        The fields of the pretraining's record, and the sums and counts of the measures.
     """
     tokenizer = inputs.arms[job.arm].tokenizer
     validation = inputs.text.packed_text(tokenizer)["validation"]
@@ -140,8 +140,8 @@ def cell_output(cell: Cell, inputs: Inputs, compute: Compute, report: Report) ->
     """Fine-tune a cell, or score a finished model, and keep the logits of every split.
 
     Logits that are scored have the type in which they were scored. A fine-tuned model stays if
-    models are kept, or if other cells start from it. No copy of a finished model is kept: it lies
-    where it was found. For the arguments and the errors see `compute_output`.
+    models are kept, or if other cells start from it. No copy of a finished model is kept, because
+    it is on disk already. For the arguments and the errors see `compute_output`.
     """
     save = None
     if cell.is_trained:
@@ -150,7 +150,7 @@ def cell_output(cell: Cell, inputs: Inputs, compute: Compute, report: Report) ->
         predictions = outcome.predictions
         if leaves_model(cell, inputs.experiment):
             save = partial(save_kept, outcome=outcome, inputs=inputs)
-        if save or cell.task == "mnli":  # others may have started from an earlier run of this cell
+        if save or cell.task == "mnli":  # cells may have started from an earlier run
             weights = weights_digest(outcome.model.base_model.state_dict())
             record = record.model_copy(update={"weights": weights})
     else:

@@ -1,4 +1,4 @@
-"""From an experiment to its plan: every cell and pretraining with all that decides its result."""
+"""The making of a plan: every cell and pretraining, with all that decides its result."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
@@ -27,16 +27,16 @@ from glue_bench.training.packing import LAYOUT_VERSION
 from glue_bench.training.trial import check_native
 
 PATHS = ("/", "~", ".", "file:", "local:")
-"""How the names of places on this machine begin, whether or not something is there now."""
+"""The beginnings of names that are places on this machine, even if nothing is there now."""
 SPECIAL_TOKENS = 3
-CHARACTERS_A_TOKEN = 4.0  # English in WordPieces; only ratios between tasks matter
+CHARACTERS_A_TOKEN = 4.0  # for English in WordPieces; only ratios between tasks matter
 
 
 def make_plan(inputs: Inputs) -> Plan:
-    """Plan what an experiment asks for: its cells, its pretrainings with their searches, and costs.
+    """Plan the cells of an experiment, its pretrainings with their searches, and the costs.
 
-    Nothing is trained or written. Cells of the last checkpoint come first, and tasks are outermost,
-    so that a sweep that is cut short has whole columns. Raises UserError for the first thing that
+    Nothing is trained or written. Cells of the last checkpoint come first. They are sorted by task,
+    so that a sweep that is cut short has whole columns. Raises UserError for the first mistake that
     would stop a job.
     """
     experiment = inputs.experiment
@@ -53,7 +53,7 @@ def make_plan(inputs: Inputs) -> Plan:
 
 
 def _without_places(inputs: Inputs) -> Experiment:
-    """The experiment as others may see it, without the places of files; digests identify them."""
+    """Return the experiment without the places of files, as others may see it."""
     experiment = inputs.experiment
     arms = []
     for arm in experiment.arms:
@@ -82,14 +82,14 @@ def _without_places(inputs: Inputs) -> Experiment:
 
 
 def _public_task(task: str | OwnTask) -> str | OwnTask:
-    """A task as others may see it, without the places of its files."""
+    """Return a task without the places of its files, as others may see it."""
     return task if isinstance(task, str) else task.without_places()
 
 
 def _public_name(place: str, example: str = "") -> str:
-    """The last name of a path, as `./name`, which is no id of the hub; or an id as it is.
+    """Return the last name of a path as `./name`, which is no id of the hub; or an id as it is.
 
-    `example` is a place that it stands for, if it stands for several.
+    If the name stands for several places, `example` is one of them.
     """
     is_here = place.startswith(PATHS) or (place != SCRATCH and Path(example or place).exists())
     return f"./{PurePath(place).name}" if is_here else place
@@ -98,8 +98,8 @@ def _public_name(place: str, example: str = "") -> str:
 def settle_jobs(inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
     """Make the pretrainings and cells of a plan, before they are checked.
 
-    The runs of rate searches come before the pretrainings, and each of them once however many seeds
-    there are.
+    The runs of rate searches come before the pretrainings. Each run comes once, even if there are
+    several seeds.
     """
     experiment = inputs.experiment
     searches: dict[str, Pretraining] = {}
@@ -119,7 +119,7 @@ def settle_jobs(inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
 
 
 def arm_identity(inputs: ArmInputs) -> dict[str, Any]:
-    """The fields of a job that its arm decides, with the digests of the arm's files."""
+    """Return the fields of a job that its arm decides, with the digests of the arm's files."""
     arm = inputs.arm
     settings = {
         "arm": arm.name,
@@ -134,8 +134,8 @@ def _pretraining(
     arm: Arm, settings: PretrainingSettings, inputs: Inputs, **facts: Any
 ) -> Pretraining:
     corpus = inputs.text.corpus.digest
-    # The settings of a job have no places, and lists in an order of their own, which decides
-    # nothing.
+    # The settings of a job have no places. Their lists are sorted, because the order of options
+    # decides nothing.
     plain: dict[str, Any] = {
         "corpus": [corpus],
         "tokenizer": None,
@@ -157,9 +157,10 @@ def _pretraining(
 
 
 def _has_dropout(arm: Arm, settings: PretrainingSettings, experiment: Experiment) -> bool:
-    """Whether dropout is drawn: each part of a batch draws anew, so the parts decide the weights.
+    """Return whether dropout is drawn. If so, the division of batches decides the weights.
 
-    A checkpoint's own rates of dropout are not known here; they are taken to be above zero.
+    Each part of a batch draws dropout anew. A checkpoint's own rates of dropout are not known here,
+    and count as above zero.
     """
     if settings.dropout is not None:
         return settings.dropout > 0
@@ -170,7 +171,7 @@ def _has_dropout(arm: Arm, settings: PretrainingSettings, experiment: Experiment
 
 
 class _CellPlace(NamedTuple):
-    """Where a cell stands in a plan."""
+    """The place of a cell in a plan."""
 
     arm: str
     task: str
@@ -197,7 +198,7 @@ class _Cells:
         self.source_ids: dict[_CellPlace, str] = {}
 
     def in_order(self) -> Iterator[Cell]:
-        """All cells: those of the last checkpoint first, then by task."""
+        """Return all cells: the cells of the last checkpoint first, and then by task."""
         experiment = self.experiment
         pretraining = experiment.pretraining
         steps: Sequence[int | None] = [None]
@@ -241,7 +242,7 @@ class _Cells:
         )
 
     def _mnli_source(self, place: _CellPlace) -> str:
-        """The id of the MNLI cell from whose encoder a cell starts."""
+        """Return the id of the MNLI cell from whose encoder a cell starts."""
         rate = self.experiment.finetuning.source_rate
         source = place._replace(task="mnli", rate=rate)
         if source not in self.source_ids:
@@ -255,7 +256,7 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
     start = arm_inputs.start
     tuning = experiment.finetuning
     if isinstance(start, NativeStart):
-        # Its model runs here, on the longest text: one that cannot is refused.
+        # The model runs here on the longest text. It is refused if it cannot.
         longest = max(tuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks)
         cost = native_budget(start, arm_inputs.tokenizer, longest, arm.name)
         if arm.is_finished:
@@ -298,9 +299,9 @@ def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
 
 
 def _expected_tokens(task: str, inputs: Inputs) -> int:
-    """Estimate how many tokens a cell trains on, over all epochs, from characters alone.
+    """Estimate how many tokens a cell trains on over all epochs, from the number of characters.
 
-    If all arms are finished, it is how many tokens a cell reads of the validation splits.
+    If all arms are finished, the estimate is for the tokens of the validation splits.
     """
     settings = inputs.experiment.finetuning.hyperparameters(task, 0.0)
     if not inputs.experiment.trains:
@@ -323,7 +324,7 @@ def _tokens_of(frame: pd.DataFrame, max_length: int) -> float:
 def select(cells: Sequence[Cell], only: Names) -> list[Cell]:
     """Select the cells that match every KEY=VALUE; a key given twice, or `A,B`, permits either.
 
-    Raises UserError for what is not KEY=VALUE, an unknown key, and a value that no cell has.
+    Raises UserError for a condition without `=`, an unknown key, and a value that no cell has.
     """
     values_of_keys: dict[str, list[Any]] = {}
     for cell in cells:
@@ -337,6 +338,6 @@ def select(cells: Sequence[Cell], only: Names) -> list[Cell]:
 
 
 def _matches(cell: Cell, chosen: Mapping[str, Collection[str]]) -> bool:
-    """Whether a cell has one of the chosen values of each key."""
+    """Return whether a cell has one of the chosen values of each key."""
     key_of_cell = cell.key
     return all(str(key_of_cell[key]) in values for key, values in chosen.items())

@@ -48,7 +48,7 @@ def check_inputs(inputs: Inputs) -> None:
 
 
 def _check_task(task: str, inputs: Inputs) -> None:
-    """Refuse a task without what its cells are scored on."""
+    """Refuse a task without the splits that its cells are scored on."""
     experiment = inputs.experiment
     splits = inputs.tasks.data(task).splits
     if experiment.trains:
@@ -82,7 +82,7 @@ def _check_arm(arm: ArmInputs, tasks: Sequence[str], inputs: Inputs) -> None:
     Args:
         arm: the arm.
         tasks: the tasks that its checkpoint is for.
-        inputs: of the experiment.
+        inputs: the inputs of the experiment.
     """
     _check_common_tokenizer(arm, inputs)
     _check_vocabulary(arm)

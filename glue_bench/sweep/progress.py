@@ -1,4 +1,4 @@
-"""How far an experiment is, from its folder alone, while it runs. No torch."""
+"""The progress of an experiment while it runs, read from its folder alone. No torch."""
 
 import os
 import socket
@@ -12,18 +12,18 @@ from glue_bench.errors import format_duration
 from glue_bench.records.store import Store
 from glue_bench.records.values import Job, Plan, Progress
 
-MAX_NEW_RECORDS = 200  # the newest records that are read at one look, to estimate the time left
-MIN_ENDED_JOBS = 3  # before anything is said of the time left
+MAX_NEW_RECORDS = 200  # at most so many new records are read at once to estimate the time left
+MIN_ENDED_JOBS = 3  # with fewer ended jobs no time left is shown
 LIVE_SECONDS = 300.0  # a worker that has said nothing for longer counts as gone
-STATES = ("done", "running", "failed", "missing")  # what failed runs again with the next command
-Counts = dict[str, int]  # of jobs in each of STATES
+STATES = ("done", "running", "failed", "missing")  # a failed job runs again with the next command
+Counts = dict[str, int]  # the number of jobs in each of STATES
 
 
 class TimeEstimate:
     """Estimates how long jobs take, from those that have ended and from the expected cost of each.
 
-    Costs leave out scoring and loading. Seconds per cost are learnt for each task; an unknown one
-    takes those of all.
+    Costs leave out scoring and loading. Seconds per cost are learnt for each task; an unknown task
+    gets the seconds per cost of all tasks together.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -45,7 +45,7 @@ class TimeEstimate:
             self.costs_by_kind[self.kinds[job_id]] += cost
 
     def seconds(self, job_id: str) -> float | None:
-        """How long a job will take; None while nothing is known."""
+        """Estimate how many seconds a job will take; None while nothing is known."""
         if not self.ended:
             return None
         kind = self.kinds[job_id]
@@ -88,7 +88,7 @@ class Snapshot:
     Attributes:
         arms: counts of cells, by arm.
         pretrainings: counts of pretrainings.
-        running: the jobs that run, in words.
+        running: the jobs that run now, in words.
         failed: why jobs failed, by the jobs in words.
         seconds_left: until all jobs have ended; None where nothing runs, or too few jobs have
             ended.
@@ -102,7 +102,7 @@ class Snapshot:
 
     @property
     def cells(self) -> Counts:
-        """The counts of all arms together."""
+        """Return the counts of all arms together."""
         total = dict.fromkeys(STATES, 0)
         for counts in self.arms.values():
             for state in STATES:
@@ -132,8 +132,8 @@ class Watch:
     """Looks at a folder again and again. It lists what is there, and reads each record once.
 
     Args:
-        store: of the folder.
-        plan: whose jobs are counted.
+        store: the store of the folder.
+        plan: the plan of the jobs that are counted.
         done: the ids of jobs that are done; by default all that have a record at each look.
     """
 
@@ -146,10 +146,10 @@ class Watch:
         self.cells_by_arm: defaultdict[str, list[Job]] = defaultdict(list)
         for cell in plan.cells:
             self.cells_by_arm[cell.arm].append(cell)
-        self.learnt: set[str] = set()  # jobs whose records are read, or too many to read
+        self.learnt: set[str] = set()  # jobs whose records are read, or are too many to read
 
     def look(self, pending: Collection[str] | None = None) -> Snapshot:
-        """Describe the experiment now. The time left is for the jobs `pending`, or all missing."""
+        """Describe the experiment now. The time left is for `pending` jobs, or for all missing."""
         now = time.time()
         states = job_states(self.store, self.plan, self.done)
         running = states.running
@@ -177,7 +177,7 @@ class Watch:
         return Snapshot(arms, pretrainings, lines, failed, seconds_left)
 
     def _learn(self, recorded: Collection[str]) -> None:
-        """Let the estimate learn from the newest of the records that are new."""
+        """Let the estimate learn from the newest records that it does not know yet."""
         new = {*recorded} - self.learnt
         self.learnt |= new
         by_age = sorted(new, key=lambda name: (self.store.stored_at(name), name))
@@ -188,13 +188,13 @@ class Watch:
 
 
 class JobStates(NamedTuple):
-    """How far the jobs of a plan are.
+    """The states of the jobs of a plan.
 
     Attributes:
-        state: one of STATES of each job, by id.
+        state: the state of each job, one of STATES, by id.
         recorded: the jobs that are done.
         errors: why jobs failed, by id.
-        running: how far the jobs under way are, by id.
+        running: the progress of running jobs, by id.
     """
 
     state: dict[str, str]
@@ -211,13 +211,13 @@ class JobStates(NamedTuple):
 
 
 def job_states(store: Store, plan: Plan, finished: Collection[str] | None = None) -> JobStates:
-    """Look how far the jobs of a plan are.
+    """Find the states of the jobs of a plan.
 
     Args:
-        store: of the results.
-        plan: whose jobs are looked at.
-        finished: the ids of jobs that are done, as `Finished.done` says after it has read every
-            record. By default, as that takes long, all jobs that have a record.
+        store: the store of the results.
+        plan: the plan of the jobs.
+        finished: the ids of jobs that are done, as `Finished.done` says after every record was
+            read. By default all jobs that have a record count as done, because reading takes long.
     """
     state = dict.fromkeys((job.id for job in plan.jobs), "missing")
     done = store.recorded() if finished is None else finished
@@ -234,7 +234,7 @@ def job_states(store: Store, plan: Plan, finished: Collection[str] | None = None
 
 
 def running_jobs(store: Store) -> dict[str, Progress]:
-    """The jobs whose worker has reported lately, by id. A process here may have ended since."""
+    """Return the progress of jobs whose worker has reported lately and may still run, by id."""
     oldest = time.time() - LIVE_SECONDS
     jobs = {}
     for progress in store.progress.read():
@@ -244,7 +244,7 @@ def running_jobs(store: Store) -> dict[str, Progress]:
 
 
 def _has_ended(worker: str) -> bool:
-    """Whether a worker, host:pid, is a process of this machine that has ended."""
+    """Return whether a worker, host:pid, is a process of this machine that has ended."""
     host, _, process = worker.rpartition(":")
     if host != socket.gethostname():
         return False
@@ -253,17 +253,18 @@ def _has_ended(worker: str) -> bool:
     except ProcessLookupError:
         return True
     except (PermissionError, ValueError, OverflowError):
-        return False  # it is another user's, or there is no such number
+        return False  # the process belongs to another user, or the number is not valid
     return False
 
 
 def describe_progress(job: Job, progress: Progress, *, name_worker: bool = False) -> str:
-    """`add on mnli, rate 2e-05, seed 1, step 120 of 780, loss 0.523 (host:4711)`.
+    """Write `add on mnli, rate 2e-05, seed 1, step 120 of 780, loss 0.523 (host:4711)`.
 
     Args:
-        job: of the progress.
-        progress: how far it is.
-        name_worker: whether to name a process on this machine, too; one elsewhere is always named.
+        job: the job of the progress.
+        progress: how far the job is.
+        name_worker: whether to name a process on this machine, too. A process on another machine is
+            always named.
     """
     text = job.describe()
     if progress.steps:

@@ -9,14 +9,14 @@ from glue_bench.records.values import PretrainingRecord
 
 
 class RateChoice(NamedTuple):
-    """The rate that a search chooses, None if training diverged at all; the losses in words."""
+    """The rate that a search chooses, None if every rate diverged; and the losses in words."""
 
     rate: float | None
     losses: str
 
 
 def choose_rate(searches: Iterable[PretrainingRecord]) -> RateChoice:
-    """Choose the rate with the lowest mean validation loss over the seeds; of equals the lowest."""
+    """Choose the rate with the lowest mean validation loss over the seeds; the lowest, if equal."""
     losses_by_rate: defaultdict[float, list[float]] = defaultdict(list)
     for record in searches:
         loss = math.inf if record.validation_loss is None else record.validation_loss

@@ -24,7 +24,7 @@ Facts = dict[str, Any]
 
 
 class JobPlace(NamedTuple):
-    """The place of a job in an experiment. Jobs of two experiments in one place can be compared."""
+    """The place of a job in an experiment. Jobs of two experiments are compared by place."""
 
     kind: str
     arm: str
@@ -35,7 +35,7 @@ class JobPlace(NamedTuple):
 
 
 def reasons(work: WorkLeft, store: Store) -> dict[str, str]:
-    """Why each job is to run, by its id."""
+    """Return why each job is to run, by its id."""
     plan = work.plan
     finished = work.finished
     failures = {failure.id: failure.error for failure in store.failures(plan, finished.done)}
@@ -75,9 +75,9 @@ class EarlierJobs:
     """The finished jobs in a folder that the plan leaves out, to compare new jobs with.
 
     Args:
-        plan: of the new jobs.
-        store: of the folder.
-        finished: what is stored of the plan.
+        plan: the plan of the new jobs.
+        store: the store of the folder.
+        finished: the stored results of the plan.
     """
 
     def __init__(self, plan: Plan, store: Store, finished: Finished) -> None:
@@ -95,7 +95,7 @@ class EarlierJobs:
                 self._add(job)
 
     def difference(self, job: Job) -> str:
-        """The facts in which a job differs from the most similar earlier one of its place."""
+        """Return the facts that differ from the most similar earlier job of the job's place."""
         return _difference(_facts(job, self.pretrainings), self.facts[_place(job)])
 
     def _add(self, job: Job) -> None:
@@ -109,13 +109,13 @@ def _place(job: Job) -> JobPlace:
 
 
 def _difference(facts: Facts, candidates: Sequence[Facts]) -> str:
-    """The changes from the candidate that differs in the fewest facts."""
+    """Return the changes from the candidate that differs in the fewest facts."""
     if not candidates:
         return NOT_RUN
     before = min(candidates, key=lambda candidate: len(_changed(candidate, facts)))
     changed = _changed(before, facts)
     if "pretraining.steps" in changed:
-        changed.discard("steps")  # which says as much
+        changed.discard("steps")  # `pretraining.steps` says the same
     changes = []
     for name in sorted(changed):
         changes.append(f"{name} {_text(before.get(name))} -> {_text(facts.get(name))}")
@@ -131,7 +131,7 @@ def _changed(before: Facts, after: Facts) -> set[str]:
 
 
 def _text(value: Any) -> str:
-    """A fact as a person reads it: a digest is cut to twelve digits."""
+    """Write a fact as a person reads it: a digest is cut to twelve digits."""
     if value is None:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value)
@@ -139,19 +139,19 @@ def _text(value: Any) -> str:
 
 
 def _facts(job: Job, pretrainings: Mapping[str, Pretraining]) -> Facts:
-    """The facts that decide a job, and those of the pretraining before it, named as in its file."""
+    """Return the facts that decide a job and the pretraining before it, named as in the file."""
     facts = dict(_flat(job.hashed, f"{job.section}."))
     start = pretrainings.get(facts.pop("pretraining", None) or "")
     return facts if start is None else _facts(start, pretrainings) | facts
 
 
 def _flat(document: Facts, section: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of a job's document, with dotted names.
+    """Return the values of a job's document, with dotted names.
 
     Args:
-        document: of the job, or a part of it.
-        section: begins the names of its settings, as in the experiment file.
-        prefix: begins the names of a part.
+        document: the document of a job, or a part of it.
+        section: the beginning of the names of settings, as in the experiment file.
+        prefix: the beginning of the names of a part.
     """
     for name, value in document.items():
         if name == "checkpoint" and value.startswith(f"{SCRATCH} "):

@@ -1,4 +1,4 @@
-"""What a person should know before a sweep begins: no mistakes, but perhaps not what was meant."""
+"""Remarks before a sweep begins: on things that are no mistakes, but perhaps not intended."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from glue_bench.training.device import Compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.trial import compute_of
 
-DEMO = "demo"  # whose verb has no --workers
+DEMO = "demo"  # the verb `demo` has no --workers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +22,10 @@ class Situation:
     """A sweep before it begins.
 
     Attributes:
-        work: what is to run.
-        inputs: of the experiment.
+        work: the jobs to run.
+        inputs: the inputs of the experiment.
         compute: the device and precision of this process.
-        executor: what will run the jobs.
+        executor: the engine that will run the jobs.
     """
 
     work: WorkLeft
@@ -51,7 +51,7 @@ class Situation:
 
 
 def remarks(situation: Situation) -> Iterator[str]:
-    """What is worth knowing, a line each."""
+    """Yield the remarks, one line each."""
     for remark in REMARKS:
         yield from remark(situation)
 
@@ -63,7 +63,7 @@ def where_it_computes(situation: Situation) -> Iterator[str]:
 
 
 def arms_in_float32(situation: Situation) -> Iterator[str]:
-    """Arms whose models cannot be trained in the precision of the device."""
+    """Name the arms whose models cannot be trained in the precision of the device."""
     if not situation.computes_here:
         return
     inputs = situation.inputs
@@ -83,7 +83,7 @@ def arms_in_float32(situation: Situation) -> Iterator[str]:
 
 
 def arms_without_segments(situation: Situation) -> Iterator[str]:
-    """Arms whose encoder has one segment, where the texts of a task come in pairs."""
+    """Name the arms whose encoder has one segment, if the texts of a task come in pairs."""
     inputs = situation.inputs
     names = []
     for arm in inputs.experiment.arms:
@@ -96,7 +96,7 @@ def arms_without_segments(situation: Situation) -> Iterator[str]:
 
 
 def heads_that_are_left(situation: Situation) -> Iterator[str]:
-    """Arms whose checkpoint has a trained classification head."""
+    """Name the arms whose checkpoint has a trained classification head."""
     inputs = situation.inputs
     names = []
     for arm in inputs.experiment.arms:
@@ -108,7 +108,7 @@ def heads_that_are_left(situation: Situation) -> Iterator[str]:
 
 
 def cells_of_other_devices(situation: Situation) -> Iterator[str]:
-    """Finished cells of other devices: device and precision decide no id, but move scores."""
+    """Count the finished cells of other devices, whose scores may differ for that reason."""
     if not situation.computes_here:
         return
     to_run = {job.id for job in situation.work.jobs}
@@ -126,7 +126,7 @@ def cells_of_other_devices(situation: Situation) -> Iterator[str]:
 
 
 def pretrainings_again(situation: Situation) -> Iterator[str]:
-    """Pretrainings that finished cells have started from."""
+    """Count the pretrainings that run again although finished cells have started from them."""
     finished = situation.work.finished
     started = Counter(record.cell.pretraining for record in finished.records.values())
     for job in situation.work.jobs:
@@ -158,7 +158,7 @@ def cells_outside_the_plan(situation: Situation) -> Iterator[str]:
 
 
 def cells_again(situation: Situation) -> Iterator[str]:
-    """Finished cells that run again, for what is asked beside a record."""
+    """Count the finished cells that run again, because a model or predictions are asked for."""
     records = situation.work.finished.records
     if count := sum(job.id in records for job in situation.work.jobs):
         cause = "for a model or test predictions; on a GPU scores may come out otherwise"
@@ -166,7 +166,7 @@ def cells_again(situation: Situation) -> Iterator[str]:
 
 
 def cores_that_are_idle(situation: Situation) -> Iterator[str]:
-    """One process computes on one core, while there is room for more."""
+    """Say that one process computes on one core while there is room for more."""
     inputs = situation.inputs
     jobs = situation.work.jobs
     is_narrow = True

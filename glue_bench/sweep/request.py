@@ -1,4 +1,4 @@
-"""Checks of what a person asks of a run, before GLUE, text or a checkpoint is opened."""
+"""Checks of a run's options and experiment, before GLUE, text or a checkpoint is opened."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,12 +19,14 @@ from glue_bench.sweep.squeue import check_slurm
 
 
 def check_before_work(experiment: Experiment, **options: Any) -> None:
-    """Refuse all that can be refused without GLUE, text or checkpoints; the slowest check is last.
+    """Refuse all mistakes that show without GLUE, text or checkpoints; the slowest check is last.
 
-    The files of a user's own tasks are read: mistakes in them are frequent, and told at once.
+    The files of a user's own tasks are read: mistakes in them are frequent, and are reported at
+    once.
 
-    The options are those of `check_request`. Raises UserError for the first mistake, for an engine
-    that is not installed, and where no Slurm or no machine at the address of a cluster answers.
+    The options are described in `check_request`. Raises UserError for the first mistake, for an
+    engine that is not installed, and if no Slurm, or no machine at the address of a cluster,
+    answers.
     """
     check_request(experiment, **options)
     engine: Engine = options["engine"]
@@ -39,7 +41,7 @@ def check_before_work(experiment: Experiment, **options: Any) -> None:
     for task in experiment.own_tasks:
         if task.files:
             read_own(task.to_task())
-    from glue_bench.model.arms import check_arms  # imports torch
+    from glue_bench.model.arms import check_arms  # this imports torch
 
     check_arms(experiment)
 
@@ -54,9 +56,9 @@ def check_request(
     precision: str,
     graph: str,
 ) -> None:
-    """Refuse places, engines, devices and conditions that cannot be meant.
+    """Refuse places, engines, devices and conditions that cannot be used.
 
-    The options are those of `glue_bench.run`. Raises UserError for the first mistake.
+    The options are described in `glue_bench.run`. Raises UserError for the first mistake.
     """
     engine.check()
     check_machine(device, precision, graph)
@@ -70,7 +72,7 @@ def check_request(
 
 
 def _values_of_keys(experiment: Experiment) -> dict[str, list[Any]]:
-    """All values that the cells of an experiment have, by the keys of `Cell.key`."""
+    """Return all values that the cells of an experiment have, by the keys of `Cell.key`."""
     tuning = experiment.finetuning
     values: dict[str, list[Any]] = {
         "arm": [arm.name for arm in experiment.arms],

@@ -41,23 +41,23 @@ from glue_bench.training.quiet import quiet_transformers
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a sweep did of the cells that were chosen.
+    """The outcome of a sweep for the cells that were chosen.
 
     Attributes:
         folder: where the results are.
         planned: how many cells were chosen.
-        finished: how many of them ran and ended well.
-        failed: the errors of those that failed, by id.
-        waiting: the ids of those that had no result and were to run.
+        finished: how many of the chosen cells ran and ended well.
+        failed: the errors of the chosen cells that failed, by id.
+        waiting: the ids of the chosen cells that had no result and were to run.
         pretrainings: how many pretrainings were to run.
-        pretrained: how many of them have ended well.
-        tokens: how many tokens they were to train on.
+        pretrained: how many of these pretrainings have ended well.
+        tokens: how many tokens these pretrainings were to train on.
         epochs: how many epochs the cells that were to run have, from the fewest to the most.
-        steps: how many updates they were to take together.
-        seconds: how long these cells take one after another, by those that are finished; None
-            where none is.
-        reasons: in a dry run, why jobs would run, and how many for each reason. Jobs that were not
-            chosen count, too, if others start from them.
+        steps: how many updates these cells were to take together.
+        seconds: how long these cells take one after another, estimated from finished cells; None if
+            there are none.
+        reasons: in a dry run, the reasons why jobs would run, with the number of jobs. Jobs that
+            were not chosen count, too, if other jobs start from them.
         cause: "interrupted" (Ctrl-C), "terminated" (SIGTERM) or "".
     """
 
@@ -107,9 +107,9 @@ def sweep(
     """Bring the results in `results/<experiment>` up to the plan.
 
     Args:
-        experiment: what is asked for.
-        console: where remarks are printed before the run; None for nowhere.
-        observers: are told what happens then.
+        experiment: the experiment.
+        console: where remarks are printed before the run; None to print nothing.
+        observers: the observers, which are told what happens in the sweep.
         results: the folder of the results of all experiments.
         only: conditions on cells, as `glue_bench.run` takes them.
         dry_run: check everything, and run and write nothing.
@@ -119,7 +119,8 @@ def sweep(
         graph: as `glue_bench.run` takes it.
 
     Raises:
-        UserError: bad input, before anything is run or written; later what every job would meet.
+        UserError: bad input, before anything runs or is written; later an error that every job
+            would meet.
     """
     check_request(
         experiment,
@@ -131,7 +132,7 @@ def sweep(
         graph=graph,
     )
     quiet_transformers()
-    versions()  # before any job: the commit is that of the code now loaded
+    versions()  # this notes the commit of the loaded code before any job runs
     # Workers elsewhere look for a device themselves.
     compute = choose_compute(AUTO if engine.is_elsewhere else device, precision, graph)
     inputs = Inputs(experiment, Path(results) / experiment.name)
@@ -179,7 +180,7 @@ def _summary(work: WorkLeft, inputs: Inputs, *, dry_run: bool) -> Summary:
 
 
 def _steps(cell: Cell, inputs: Inputs) -> int:
-    """How many updates a fine-tuning run takes."""
+    """Return how many updates a fine-tuning run takes."""
     settings = cell.hyperparameters
     rows = len(inputs.tasks.train_split(cell.task))
     if settings.held_out_share:
@@ -189,7 +190,7 @@ def _steps(cell: Cell, inputs: Inputs) -> int:
 
 
 def _expected_seconds(work: WorkLeft) -> float | None:
-    """How long the cells take that are to run, by the operations and seconds of finished ones."""
+    """Estimate the seconds of the cells to run, from operations and seconds of finished cells."""
     plan = work.plan
     records = [record for record in work.finished.records.values() if record.cell.is_trained]
     operations = sum(plan.cost(record.cell) for record in records)
@@ -199,7 +200,7 @@ def _expected_seconds(work: WorkLeft) -> float | None:
 
 
 def _check_starts(work: WorkLeft, inputs: Inputs) -> None:
-    """Read all that the jobs start from and that is there already: it may be damaged."""
+    """Read all weights that the jobs start from and that are there: they may be damaged."""
     made_then = {job.id for job in work.jobs}
     starts: dict[tuple[str | int | None, ...], Cell] = {}
     for pretraining in work.pretrainings:
@@ -207,7 +208,7 @@ def _check_starts(work: WorkLeft, inputs: Inputs) -> None:
     for cell in work.cell_jobs:
         if cell.pretraining in made_then:
             continue
-        # Without its MNLI cell, the start is the arm that this one starts from, too.
+        # If the MNLI cell is still to run, the start of its arm is read in its place.
         start = cell.model_copy(update={"mnli": None}) if cell.mnli in made_then else cell
         starts.setdefault((start.arm, start.pretraining, start.steps, start.mnli), start)
     for start in starts.values():
@@ -221,15 +222,16 @@ def _run(
     observers: Sequence[Observer],
     summary: Summary,
 ) -> Summary:
-    """Run the jobs, and after them those whose need has only shown then."""
+    """Run the jobs, and then the jobs that turn out to be needed after them."""
     plan = work.plan
     store = inputs.store
     with results_written_to(store.folder):
         _write_plan(plan, inputs)
     selected = {cell.id for cell in work.cells}
     ended: dict[str, Result] = {}
-    # A second round has the runs that a submission takes, which only the first round's scores
-    # decide (weights.py), and cells whose start has been made again with other weights.
+    # A second round has the runs that a submission takes, because only the scores of the first
+    # round decide them (weights.py). It also has cells whose start was made again with other
+    # weights.
     while True:
         jobs = longest_first(work.jobs, plan) if executor.in_parallel else work.jobs
         results, cause = Loop(jobs, executor, store, plan, observers).run()
@@ -242,14 +244,14 @@ def _run(
         if cause:
             return summary
         work = work_left(plan, [cell for cell in work.cells if cell.id not in errors], store)
-        # What has just run, or failed, would not come out otherwise.
+        # A job that has just run, or failed, would end in the same way.
         in_vain = results.keys() | errors.keys()
         if in_vain >= {job.id for job in work.jobs}:
             return summary
 
 
 def _write_plan(plan: Plan, inputs: Inputs) -> None:
-    """Write the plan, with the gold labels and plugins, by which everything can be recomputed."""
+    """Write the plan, the gold labels and the plugins, so that everything can be recomputed."""
     share = inputs.experiment.finetuning.held_out_share
     trains = inputs.experiment.trains
     stored = inputs.store.labels
@@ -276,7 +278,7 @@ def _after_round(
     errors: Mapping[str, str],
     cause: str,
 ) -> Summary:
-    """The summary after a round: jobs have `ended`, some with `errors`, all by their ids."""
+    """Update the summary after a round: jobs have `ended`, some with `errors`, by their ids."""
     pretrainings = {job.id for job in plan.pretrainings}
     selected_ended = []
     failed = {}

@@ -53,11 +53,11 @@ class SentJobs:
         self.numbers.add(number)
 
     def numbers_of(self, job_id: str) -> list[str]:
-        """The numbers of the Slurm jobs that have this job."""
+        """Return the numbers of the Slurm jobs that have this job."""
         return [number for number, versions in self.batches.items() if job_id in versions]
 
     def pop_stored(self, job_ids: Iterable[str]) -> list[str]:
-        """Forget and return the jobs that have a new result. A batch runs its jobs in order."""
+        """Remove and return the jobs that have a new result. A batch runs its jobs in order."""
         awaited = set(job_ids)
         stored = []
         for number, versions in [*self.batches.items()]:
@@ -78,7 +78,7 @@ class SentJobs:
 
 
 def read_batches(store: Store) -> dict[str, Versions]:
-    """The batches that a driver has written down. Raises UserError for a damaged file."""
+    """Read the batches that a driver has written down. Raises UserError for a damaged file."""
     file = store.slurm_file
     try:
         return parse_json(read_file(file)) if file.exists() else {}
@@ -89,14 +89,14 @@ def read_batches(store: Store) -> dict[str, Versions]:
 
 
 def job_name(store: Store) -> str:
-    """The name in Slurm of all jobs of this folder."""
+    """Return the name that all jobs of this folder have in Slurm."""
     path = str(store.folder.resolve())
     return f"glue-bench-{hashlib.sha256(path.encode()).hexdigest()[:12]}"
 
 
 def refuse_live_jobs(store: Store) -> None:
     """Raise UserError if Slurm has, or may have, jobs of this folder for another engine."""
-    read_batches(store)  # refuses what is damaged
+    read_batches(store)  # this raises UserError if the file is damaged
     if not store.slurm_file.exists():
         return
     name = job_name(store)

@@ -1,8 +1,8 @@
 """Jobs in batches on a Slurm cluster, through submitit.
 
-What is stored on the shared disk is the truth; submitit's own results are never read. Without
-accounting it would wait for a killed job forever, and the driver that has sent a job may be gone
-when it ends.
+The results on the shared disk are the truth; submitit's own results are never read. Without
+accounting, submitit would wait for a killed job forever. And the driver that has sent a job may be
+gone when the job ends.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ from glue_bench.sweep.squeue import (
     live_jobs,
 )
 
-POLL_SECONDS = 30.0  # between two questions to Slurm, all of them about every job
-LOOK_SECONDS = 2.0  # between two looks at what is stored
-MIN_ABSENT_POLLS = 2  # a Slurm job that so many answers in a row do not name has ended
-MAX_JOBS_OF_UNKNOWN_PACE = 64  # each is sent alone before anything is known of how long jobs take
+POLL_SECONDS = 30.0  # seconds between two questions to Slurm, each of them about all jobs
+LOOK_SECONDS = 2.0  # seconds between two looks at the stored results
+MIN_ABSENT_POLLS = 2  # a Slurm job has ended if so many answers in a row do not name it
+MAX_JOBS_OF_UNKNOWN_PACE = 64  # each is sent alone until the duration of jobs is known
 MAX_CUTS = 3  # a cell fails when the time limit of its Slurm job has cut it off so often
 BATCH_MINUTES = 20
 MIN_TIME_LIMIT = 30  # minutes
@@ -55,12 +55,12 @@ SUBMITIT_SLURM_OPTIONS = ("setup", "array_parallelism")
 NO_CAUSE = re.compile(
     "^srun: .*(Exited with exit code|Force Terminated|Terminating|Job step aborted)|^\\s*$"
 )
-"""What srun adds to the last words of a process, and empty lines."""
+"""Lines that srun adds after the last words of a process, and empty lines."""
 USER_ERROR = "glue_bench.errors.UserError: "
 
 
 class JobBatch:
-    """Runs jobs one after another in a Slurm job. Started again, it skips those that are stored.
+    """Runs jobs one after another in a Slurm job. After a restart it skips stored jobs.
 
     Args:
         make: makes the worker.
@@ -93,11 +93,11 @@ class JobBatch:
             raise UserError(str(error)) from error
 
     def checkpoint(self, jobs: Batch) -> Any:
-        """Give submitit what it puts back into the queue when the time limit is near."""
+        """Return the jobs that submitit puts back into the queue when the time limit is near."""
         from submitit.helpers import DelayedSubmission
 
         job = self.job
-        if job:  # None until the first job begins, while torch is imported
+        if job:  # None until the first job begins, because torch is imported first
             self.cuts[job.id] += 1
             if self.cuts[job.id] == MAX_CUTS and not job.resumes:
                 error = "it takes longer than a Slurm job may: give --slurm a larger timeout_min"
@@ -125,10 +125,11 @@ class Slurm(Executor):
 
         Args:
             make: makes a worker in a Slurm job.
-            resources: of one job.
-            store: of the results folder, which all machines see.
-            estimate: of how long jobs take.
-            options: of submitit and of sbatch, and `minutes`: how much work goes into a batch.
+            resources: the resources of one job.
+            store: the store of the results folder, which all machines see.
+            estimate: the estimate of how long jobs take.
+            options: the options of submitit and of sbatch, and `minutes`: how much work goes into a
+                batch.
 
         Raises:
             UserError: submitit is not installed, no Slurm answers, or an option is of another type.
@@ -158,20 +159,20 @@ class Slurm(Executor):
         self.polled_at = 0.0
 
     def __enter__(self) -> Self:
-        """Take over what runs, or has ended unseen. Raises UserError if no Slurm answers."""
+        """Take over jobs that run, or have ended unseen. Raises UserError if no Slurm answers."""
         live = live_jobs(self.name)
         if live is None:
             raise UserError(NO_SLURM)
         self.sent.take_over(live)
         self._cancel_unknown(live)
-        self.sent.write()  # before the first job is sent: another engine looks for this file
+        self.sent.write()  # before a job is sent, because other engines look for this file
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind and issubclass(kind, Terminated):
             return
         if kind or self.sent.batches:
-            cancel_all(self.name)  # also those that Slurm took while this process was interrupted
+            cancel_all(self.name)  # also jobs that Slurm took while this process was interrupted
             self.sent.write()
         if kind is None:
             self.store.slurm_file.unlink(missing_ok=True)
@@ -206,16 +207,16 @@ class Slurm(Executor):
         cancel_jobs(*self.sent.numbers_of(job.id))
 
     def _send(self) -> None:
-        """Send what was submitted, in arrays of batches."""
+        """Send the submitted jobs, in arrays of batches."""
         batches = self._batches()
         self.unsent = []
         for first in range(0, len(batches), self.max_array):
             array = batches[first : first + self.max_array]
             try:
-                # The error has the words of sbatch, too.
+                # The error has the message of sbatch, too.
                 with contextlib.redirect_stderr(io.StringIO()):
                     slurm_jobs = self.engine.map_array(self.batch, array)
-            except Exception as error:  # of several classes
+            except Exception as error:  # these errors have several classes
                 if live_jobs(self.name) is None:  # Slurm is out of reach for now
                     for batch in batches[first:]:
                         self.unsent += [job for job, _ in batch]
@@ -226,8 +227,8 @@ class Slurm(Executor):
             self.sent.write()
 
     def _batches(self) -> list[Batch]:
-        """Divide what is to be sent: pretrainings and cells of unknown pace go alone."""
-        sent_before = self.sent.job_ids  # by a driver before this one
+        """Divide the jobs to send into batches: pretrainings and cells of unknown pace go alone."""
+        sent_before = self.sent.job_ids  # sent by an earlier driver
         batches: list[Batch] = []
         room = -math.inf
         for job in self.unsent:
@@ -244,7 +245,7 @@ class Slurm(Executor):
         return batches
 
     def _ended(self) -> list[tuple[Job, Result]]:
-        """The jobs of which a result has been stored since the last look, with their results."""
+        """Return the jobs whose results were stored since the last look, with these results."""
         ended: list[tuple[Job, Result]] = []
         for job_id in self.sent.pop_stored(self.jobs):
             job = self.jobs.pop(job_id)
@@ -255,7 +256,7 @@ class Slurm(Executor):
         return ended
 
     def _cancel_unknown(self, live: Mapping[str, SlurmJob]) -> None:
-        """End Slurm jobs whose numbers no driver has heard: what they have is sent again."""
+        """End Slurm jobs whose numbers no driver knows. Their jobs are sent again."""
         unknown = live.keys() - self.sent.numbers
         if unknown:
             cancel_jobs(*unknown)
@@ -271,7 +272,7 @@ class Slurm(Executor):
                 self.store.progress.drop(progress.id)
 
     def _end_stuck(self, live: Mapping[str, SlurmJob]) -> None:
-        """End what Slurm holds back. Raises UserError where it will never start a job."""
+        """End jobs that Slurm holds back. Raises UserError if Slurm will never start a job."""
         for number, slurm_job in live.items():
             reason = slurm_job.reason
             if NEVER_STARTS.fullmatch(reason):
@@ -281,11 +282,11 @@ class Slurm(Executor):
                 cancel_jobs(number)
 
     def _lost(self, live: Mapping[str, SlurmJob]) -> Iterator[tuple[Job, Result]]:
-        """The job at work in each batch that is gone, with the end of its log.
+        """Return the job that ran in each batch that is gone, with the end of its log.
 
         The jobs after it are sent again.
 
-        Raises UserError where a job has ended with such an error.
+        Raises UserError if a job has ended with a UserError.
         """
         before = self.absent_polls
         self.absent_polls = Counter()
@@ -312,11 +313,11 @@ class Slurm(Executor):
 def submitit_parameters(
     options: Mapping[str, Any], resources: Resources, seconds: float
 ) -> dict[str, Any]:
-    """Translate what a person asks for into the parameters of submitit's executor.
+    """Translate the user's options into the parameters of submitit's executor.
 
     Args:
-        options: of submitit and of sbatch.
-        resources: of one job.
+        options: the options of submitit and of sbatch.
+        resources: the resources of one job.
         seconds: how much work goes into a batch.
     """
     wishes: dict[str, Any] = {
@@ -340,7 +341,7 @@ def submitit_parameters(
 
 
 def last_words(log: Path) -> str:
-    """The last line in the log of a job that says why it ended."""
+    """Return the last line in the log of a job that says why it ended."""
     lines = log.read_text(errors="replace").split("\n") if log.exists() else []
     for line in reversed(lines):
         if not NO_CAUSE.search(line):

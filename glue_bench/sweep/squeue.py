@@ -24,7 +24,7 @@ class SlurmJob(NamedTuple):
 
 
 def check_slurm() -> str:
-    """The configuration of Slurm. Raises UserError if submitit is missing, or no Slurm answers."""
+    """Return Slurm's configuration. Raises UserError if submitit is missing or no Slurm answers."""
     import_extra("submitit", "slurm", "--slurm")
     config = run_slurm_command("scontrol", "show", "config")
     if config is None:
@@ -33,7 +33,7 @@ def check_slurm() -> str:
 
 
 def live_jobs(name: str) -> dict[str, SlurmJob] | None:
-    """Slurm's jobs of this name by their numbers; None where Slurm does not answer now."""
+    """Return Slurm's jobs with this name by their numbers; None if Slurm does not answer now."""
     options = ("--me", "--noheader", "--array", f"--name={name}", "--format=%i|%T|%r")
     answer = run_slurm_command("squeue", *options)
     if answer is None:
@@ -51,12 +51,12 @@ def cancel_jobs(*numbers: str) -> None:
 
 
 def cancel_all(name: str) -> None:
-    """End all jobs of this name, also those whose numbers nobody knows."""
+    """End all jobs with this name, even jobs whose numbers nobody knows."""
     run_slurm_command("scancel", f"--name={name}")
 
 
 def run_slurm_command(*command: str) -> str | None:
-    """What a command of Slurm prints; None where it fails."""
+    """Return the output of a command of Slurm; None if the command fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError):

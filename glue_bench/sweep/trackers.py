@@ -14,7 +14,7 @@ from glue_bench.records.values import Job, PretrainingRecord, Record, Result
 from glue_bench.sweep.drive import Observer
 
 Curve = dict[int, dict[str, float]]
-"""By epoch or step the values by their names."""
+"""The values by their names, for each epoch or step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +22,9 @@ class TrackedRun:
     """A job as a tracker shows it.
 
     Attributes:
-        name: of the run.
-        settings: what tells it from other runs.
-        curve: its scores by epoch, or its losses by step.
+        name: the name of the run.
+        settings: the facts that tell the run from other runs.
+        curve: the scores by epoch, or the losses by step.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Tracker(Observer):
 
     Args:
         name: one of TRACKERS.
-        folder: of the experiment's results.
+        folder: the folder of the experiment's results.
 
     Raises:
         UserError: the tracker is unknown or not installed.
@@ -101,7 +101,7 @@ def _tracked_pretraining(record: PretrainingRecord) -> TrackedRun:
 
 
 def _curve(kind: str, points: dict[int, dict[str, float | None]]) -> Curve:
-    """The values that are known, with names that begin with the kind of the job."""
+    """Return the values that are known, with names that begin with the kind of the job."""
     curve: Curve = {}
     for step, point in points.items():
         curve[step] = {}
@@ -115,7 +115,7 @@ class RunWriter(ABC):
     """Writes runs for one tracker.
 
     Args:
-        folder: of the experiment's results.
+        folder: the folder of the experiment's results.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who needs which weights: what a cell leaves, what a plan asks for, and what may be deleted."""
+"""The need for weights: which cells store a model, and which models may be deleted."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -16,9 +16,10 @@ ArmAndTask = tuple[str, str]
 
 
 def leaves_model(cell: Cell, experiment: Experiment) -> bool:
-    """Whether a cell stores its model: the experiment keeps models, or other cells start from it.
+    """Return whether a cell stores its model: if models are kept, or if other cells start from it.
 
-    A worker has no plan and asks this. In a plan it is true of `NeededWeights.followers`.
+    A worker asks this, because it has no plan. With a plan, `NeededWeights.followers` has the cells
+    that start from a cell.
     """
     tuning = experiment.finetuning
     if not cell.is_trained:
@@ -34,7 +35,7 @@ class NeededWeights:
     """Says which models and checkpoints of a plan are needed.
 
     Args:
-        plan: whose cells may start from one another, and whose experiment says what to keep.
+        plan: the plan of the cells, whose experiment says which models to keep.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -48,20 +49,20 @@ class NeededWeights:
                 self.followers[cell.mnli].add(cell.id)
 
     def cells_asked(self, store: Store) -> set[str]:
-        """The cells that are asked for more than a record, for a model or for test predictions.
+        """Return the cells that should have a model or test predictions beside their record.
 
-        With `keep: all` these are all cells, else the finished ones that a submission takes.
+        With `keep: all` these are all cells, else the finished cells that a submission takes.
         """
         if self.keep == "all":
             return {*self.cells}
         return {*chosen_runs(make_board(read_results(store.folder, self.plan)))}
 
     def models_wanted(self, store: Store) -> set[str]:
-        """The cells whose models the experiment asks to keep."""
+        """Return the cells whose models the experiment asks to keep."""
         return self.cells_asked(store) if self.keep else set()
 
     def sources_wanted(self, names: Iterable[str]) -> set[str]:
-        """The MNLI cells whose models these cells start from."""
+        """Return the MNLI cells whose models these cells start from."""
         sources: set[str] = set()
         for name in names:
             source = self.cells[name].mnli
@@ -70,7 +71,7 @@ class NeededWeights:
         return sources
 
     def checkpoints_wanted(self, names: Iterable[str]) -> defaultdict[str, set[int]]:
-        """The steps of the checkpoints that these cells start from, by pretraining."""
+        """Return the steps of the checkpoints that these cells start from, by pretraining."""
         steps: defaultdict[str, set[int]] = defaultdict(set)
         for name in names:
             cell = self.cells[name]
@@ -84,8 +85,8 @@ class ModelCleaner:
 
     Args:
         store: where the models are.
-        plan: of the sweep.
-        is_under_way: whether the cell of an id has yet to end in this sweep.
+        plan: the plan of the sweep.
+        is_under_way: whether the cell with an id has not ended yet in this sweep.
     """
 
     def __init__(self, store: Store, plan: Plan, is_under_way: Callable[[str], bool]) -> None:
@@ -97,13 +98,13 @@ class ModelCleaner:
             self.groups[cell.arm, cell.task].append(cell.id)
 
     def drop_after(self, job: Job) -> None:
-        """Delete what nobody needs any more now that a job has ended."""
+        """Delete the models that nobody needs any more after a job has ended."""
         cell = self.needed.cells.get(job.id)
         if cell:
             self._drop([cell.id, cell.mnli] if cell.mnli else [cell.id])
 
     def drop_all(self) -> None:
-        """Delete every model that nobody needs, also what a killed driver has left."""
+        """Delete every model that nobody needs, even models that a killed driver has left."""
         self._drop(self.needed.cells)
 
     def _drop(self, ended: Iterable[str]) -> None:
@@ -114,7 +115,7 @@ class ModelCleaner:
         for name in candidates:
             if self.store.models.exists(name) and not self._is_awaited(name):
                 unused.append(name)
-        if not unused:  # the board is made only where something may go
+        if not unused:  # the board is made only if a model may be deleted
             return
         models_to_keep = self.needed.models_wanted(self.store)
         for name in unused:
@@ -122,9 +123,10 @@ class ModelCleaner:
                 self.store.models.drop(name)
 
     def _candidates(self, ended: Iterable[str]) -> list[str]:
-        """The cells whose models may go.
+        """Return the cells whose models may be deleted.
 
-        They are sources of other cells; with `keep: best` the cells of groups that have ended.
+        They are cells that other cells start from. With `keep: best` they are all cells of an arm
+        on a task, once all of them have ended.
         """
         if self.needed.keep != "best":
             return [name for name in ended if self.needed.followers.get(name)]
@@ -140,7 +142,7 @@ class ModelCleaner:
         return candidates
 
     def _is_awaited(self, name: str) -> bool:
-        """Whether a cell has yet to start from this one: it has no record, or runs again."""
+        """Return whether a cell will start from this one: it has no record, or runs again."""
         source = self.store.record(name)
         sources = {name: source} if source else {}
         for follower in self.needed.followers.get(name, ()):

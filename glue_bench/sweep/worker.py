@@ -25,8 +25,8 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretraining_folder import OtherComputerError
 from glue_bench.training.quiet import quiet_transformers
 
-MIN_REPORT_SECONDS = 2.0  # between two reports of how far a job is
-MAX_LISTING_SECONDS = 60.0  # until a shared disk lists what another machine has written
+MIN_REPORT_SECONDS = 2.0  # seconds between two reports of how far a job is
+MAX_LISTING_SECONDS = 60.0  # a shared disk lists the files of another machine by then
 
 
 def make_worker(
@@ -49,10 +49,10 @@ def make_worker(
 
 
 def room_here(resources: Resources, compute: Compute) -> int | None:
-    """How many workers this machine has room for; None if one process does as much.
+    """Return how many workers this machine has room for; None if one process is as fast.
 
-    That is so on a GPU that is not shared. A worker takes `resources.cpus` of the threads that
-    PyTorch takes by itself: one for each core that it may use.
+    One process is as fast on a GPU that is not shared. On CPUs, a worker gets `resources.cpus` of
+    the threads that PyTorch uses by itself, which is one for each permitted core.
     """
     fits = compute.threads // resources.cpus
     if resources.gpus:
@@ -71,10 +71,10 @@ class Worker:
         self.compute = compute
 
     def run(self, job: Job) -> Result:
-        """Train, and store the record, or why there is none.
+        """Run a job, and store its record or the reason of its failure.
 
-        Raises UserError for what every job would meet: a full disk, other files than those that the
-        plan was made of, or a model or a state to start from that is damaged.
+        Raises UserError for an error that every job would meet: a full disk, files that differ from
+        the files of the plan, or a damaged model or state to start from.
         """
         with self._reporting(job.id) as report:
             try:
@@ -95,14 +95,14 @@ class Worker:
                 return self._fail(job, f"{type(error).__name__}{place}: {error}")
 
     def _wait_for_starts(self, job: Job) -> None:
-        """Wait for the results of the jobs before it: a shared disk lists files of others late."""
+        """Wait for the results of earlier jobs: a shared disk lists other machines' files late."""
         until = time.monotonic() + MAX_LISTING_SECONDS
         for name in job.after:
             while not self.store.result_version(name) and time.monotonic() < until:
                 time.sleep(0.5)
 
     def _check_files(self, job: Job) -> None:
-        """Raise UserError where this machine has other files than the one that planned the job."""
+        """Raise UserError if this machine has other files than the machine that planned the job."""
         changed = self.inputs.changed_files(job)
         if changed:
             host = socket.gethostname()
@@ -111,9 +111,9 @@ class Worker:
             raise UserError(f"{fault} than the machine that planned it; {advice}")
 
     def _store(self, output: JobOutput) -> Result:
-        """Store what a job leaves; a pretraining's state to continue from goes.
+        """Store the output of a job, and delete the state that a pretraining continues from.
 
-        Of a search the checkpoints go, too.
+        The checkpoints of a search are deleted, too.
         """
         record = output.record
         if isinstance(record, Record):
@@ -136,7 +136,7 @@ class Worker:
 
     @contextmanager
     def _reporting(self, job_id: str) -> Iterator[Report]:
-        """In this block a file says how far the job is. If it cannot be written, it is left out."""
+        """In this block a file has the progress of the job. Errors of writing it are ignored."""
         began = time.time()
         worker = f"{socket.gethostname()}:{os.getpid()}"
         written_at = -math.inf

@@ -25,7 +25,7 @@ from glue_bench.training.task_inputs import Encoding, TaskInputs
 from glue_bench.training.text_inputs import TextInputs
 
 MAX_CLASSIFIERS = 1  # a process may not have memory for all finished models of an experiment
-# What an arm is after a pretraining of ours, by its origin.
+# The origin of an arm after a pretraining of ours, by its origin before.
 TRAINED_ORIGINS = {"scratch": "pretrained", "grafted": "adapted"}
 
 
@@ -134,11 +134,11 @@ class ArmInputs:
 
     @property
     def variant(self) -> str:
-        """The variant of its encoder, also that of a finished model of glue-bench."""
+        """The variant of the arm's encoder, which a finished model of glue-bench has, too."""
         return self.arm.variant
 
     def encoding(self, max_length: int) -> Encoding:
-        """Return how the arm's texts become tokens, at most `max_length` of each text."""
+        """Return how the arm's texts become tokens; a text has at most `max_length` tokens."""
         tokenizer_segments, encoder_segments = self.segments
         return Encoding(
             tokenizer=self.tokenizer,
@@ -149,9 +149,9 @@ class ArmInputs:
 
     @cached_property
     def start(self) -> Start:
-        """The arm before any pretraining of ours.
+        """The start of the arm before any pretraining of ours.
 
-        It has fresh weights, those of a checkpoint, or those of a checkpoint converted to the
+        Its weights are fresh, or come from a checkpoint, or from a checkpoint converted to the
         arm's variant.
         """
         name = self.arm.checkpoint
@@ -177,12 +177,12 @@ class ArmInputs:
     def read_model(
         self, folder: Path, digest: str | None, trained_from: Start | None = None
     ) -> Start:
-        """Read the weights of a model that a run of this arm has left.
+        """Read the weights of a model that a run of this arm has saved.
 
         Args:
             folder: the folder of the model.
-            digest: the digest of its weights, as the run's record has it.
-            trained_from: what the run started from, if the model keeps its origin.
+            digest: the digest of the model's weights in the run's record.
+            trained_from: the start of the run, if the model keeps the origin of that start.
 
         Raises:
             UserError: the weights have another digest.
@@ -232,7 +232,7 @@ class ArmInputs:
 
 
 class FinishedInputs(ArmInputs):
-    """A finished arm on one task, on which it may have a checkpoint of its own."""
+    """A finished arm on one task; each task may have a checkpoint of its own."""
 
     def __init__(self, arm: Arm, files: ArmFiles, task: str) -> None:
         resolved = arm.model_copy(update={"checkpoint": arm.checkpoint_of(task)})
@@ -249,7 +249,7 @@ class FinishedInputs(ArmInputs):
 
     @cached_property
     def start(self) -> FinishedStart:
-        """What is known of the classifier."""
+        """The start of the cells: the classifier, whose weights are not read yet."""
         arm = self.arm
         load = partial(self.files.load_classifier, arm.checkpoint, arm.revision, self.tokenizer)
         task = find_task(self.task)
@@ -257,7 +257,7 @@ class FinishedInputs(ArmInputs):
 
     @property
     def variant(self) -> str:
-        """The variant of its encoder, if glue-bench has trained it."""
+        """The variant of the classifier's encoder, if glue-bench has trained the classifier."""
         config = self.start.config
         return config.variant if isinstance(config, EncoderConfig) else self.arm.variant
 

@@ -35,14 +35,14 @@ def convert_checkpoint(
     revision: str | None = None,
     tokenizer: str | None = None,
 ) -> dict[str, Any]:
-    """Write a checkpoint as one of another variant.
+    """Convert a checkpoint to another variant, and write it.
 
     Args:
         source: a folder or a hub id.
         out: the new folder.
         variant: the variant of the new checkpoint.
         options: the options of the variant.
-        revision: of the hub id.
+        revision: the revision, if the source is a hub id.
         tokenizer: a folder or a hub id, if the source has no tokenizer of its own.
 
     Returns:
@@ -87,7 +87,7 @@ def convert_checkpoint(
             state = {name: tensor for name, tensor in state.items() if "pooler." not in name}
         model.save_pretrained(folder, state_dict=state)
         for path in folder.iterdir():
-            path.chmod(0o644)  # those of safetensors are private
+            path.chmod(0o644)  # safetensors makes its files private
         if loaded is not None:
             save_tokenizer(loaded, folder)
         text = json.dumps(record, indent=1, ensure_ascii=False)
@@ -109,8 +109,8 @@ def fitting_tokenizer(
 
     Args:
         checkpoint: the checkpoint.
-        revision: of the checkpoint, if it is from the hub.
-        name: another tokenizer, which is taken in place of the checkpoint's own.
+        revision: the revision of the checkpoint, if it is from the hub.
+        name: another tokenizer, which replaces the checkpoint's own tokenizer.
 
     Returns:
         The tokenizer, or None if none is named and the checkpoint has none.
@@ -129,7 +129,7 @@ def fitting_tokenizer(
 
 
 def has_tokenizer(place: Path) -> bool:
-    """Return whether a checkpoint's folder has a file of a tokenizer. One file alone has none."""
+    """Return whether a checkpoint is a folder with a file of a tokenizer."""
     if not place.is_dir():
         return False
     return any(path.match(pattern) for path in place.iterdir() for pattern in TOKENIZER_FILES)
@@ -139,7 +139,7 @@ def has_tokenizer(place: Path) -> bool:
 def relative_error(before: Start, after: Start) -> list[float]:
     """Return |after - before| / |before| of the hidden states of random tokens.
 
-    The first number is of the input of the first block, the others are of each block's output.
+    The first number is for the input of the first block, the others are for the blocks' outputs.
     Raises UserError if a hidden state is NaN or infinite.
     """
     ids, segments, mask = random_tokens(before.config)

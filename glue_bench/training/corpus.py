@@ -32,7 +32,8 @@ class Corpus:
     """Text in a fixed order, which is never in memory as a whole. Iteration yields sentences.
 
     - `parts`: files, or texts that can be read one by one.
-    - `blank_lines`: whether blank lines part documents. Else each file or text is a document.
+    - `blank_lines`: whether blank lines separate documents. If not, each file or text is one
+      document.
     """
 
     name: str
@@ -90,8 +91,8 @@ def open_corpus(names: Sequence[str], documents: str = "files") -> Corpus:
         names: files, folders (files with a text suffix, sorted by path, also of folders below;
             links to folders are not followed), `hub:NAME[:CONFIG][@REVISION]` (a dataset's column
             `text`, split `train`) or `demo`.
-        documents: `files` if a document is a file, or a row of a dataset; `blank_lines` if blank
-            lines part documents, too.
+        documents: `files` if each file, or each row of a dataset, is a document; `blank_lines` if
+            blank lines separate documents inside a file, too.
 
     Raises:
         UserError: a name leads to nothing, or to no text, to bytes that are not UTF-8, or to a huge
@@ -177,7 +178,7 @@ def corpus_parts(name: str) -> Sequence[Part]:
             f"corpus '{name}' does not exist; give a text file, a folder, {HUB}NAME or demo"
         )
 
-    def refuse(error: OSError) -> None:  # text would be missing without a word
+    def refuse(error: OSError) -> None:  # without this error, text would be missing silently
         raise UserError(
             f"cannot read corpus folder '{error.filename}': {error.strerror}"
         ) from error

@@ -15,7 +15,7 @@ from glue_bench.training.memory import keep_freed_memory
 MEASURED_GPUS: frozenset[str] = frozenset()
 """GPUs, by their own names, on which `benchmarks/gpu.py` has shown that a step that is launched as
 one graph gives the same and is faster. None has been measured yet."""
-PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"  # of the environment: what `auto` stands for
+PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"  # the environment variable that says what `auto` means
 NARROW_HIDDEN_SIZE = 256  # below it a second thread does not pay
 
 
@@ -36,7 +36,7 @@ class Compute:
 
     @property
     def precision(self) -> str:
-        """The precision of products: float32 or bf16."""
+        """The precision of matrix products: float32 or bf16."""
         return "bf16" if self.bf16 else "float32"
 
     @property
@@ -68,7 +68,7 @@ class Compute:
     def keeps_kernels(self) -> bool:
         """Whether products leave a kernel in memory for every shape.
 
-        oneDNN's do in bf16 on a CPU, about 0.7 MiB each.
+        oneDNN's kernels for bf16 on a CPU stay in memory, about 0.7 MiB each.
         """
         return self.bf16 and self.device.type == "cpu"
 
@@ -84,7 +84,7 @@ class Compute:
         return -(-size // step) * step
 
     def round_up_length(self, length: int) -> int:
-        """Round the length of a batch up: where each is a graph, there are few, none below 16."""
+        """Round the length of a batch up, for graphs to a few lengths of 16 or more."""
         if not self.graph:
             return self.round_up_size(length)
         step = max(16, 2 ** ((length - 1).bit_length() - 2))
@@ -102,7 +102,7 @@ def choose_compute(device: str = AUTO, precision: str = AUTO, graph: str = AUTO)
     """Choose where this process computes.
 
     Args:
-        device: cuda, mps, cpu, or auto for the first of them that is there.
+        device: cuda, mps, cpu, or auto for the first of these that this machine has.
         precision: float32, bf16, or auto for bf16 where the device is faster in it.
         graph: off, or auto for one graph a step on the GPUs of MEASURED_GPUS.
 

@@ -15,14 +15,15 @@ from glue_bench.model.fresh import on_threads
 from glue_bench.model.start import weights_digest
 from glue_bench.records.base import Scores
 from glue_bench.records.values import Cell, Record
+from glue_bench.training.attempts import run_attempts
 from glue_bench.training.device import Compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError, predict
-from glue_bench.training.memory import is_out_of_memory, release_memory
+from glue_bench.training.memory import is_out_of_memory
 from glue_bench.training.tokens import Batch, TokenisedTask, evaluation_batches
 from glue_bench.training.trial import padded_length
 
-EVALUATION_TOKENS = 4_096  # of a batch on a CPU; a GPU takes sixteen times as many
+EVALUATION_TOKENS = 4_096  # tokens of a batch on a CPU; a GPU takes sixteen times as many
 OnRows = Callable[[int, int, None], None]
 """Is called after each batch with how many rows are predicted, how many there are, and no loss."""
 
@@ -64,9 +65,9 @@ def evaluate(
 ) -> Evaluated:
     """Predict the splits of a task with a finished model, and score them.
 
-    Batches are those in which a fine-tuned model is scored, so that a model of this tool gets the
-    bits of its record again. Where memory is short, batches are halved. Predictions that are not
-    finite in bf16 are made once more in float32, and the record says so (`precision`).
+    The batches are the same as in the scoring of a fine-tuned model. So a model of this tool gets
+    the same bits as in its record. Where memory is short, batches are halved. Predictions that are
+    not finite in bf16 are made once more in float32, and the record says so (`precision`).
 
     Args:
         cell: the arm, the task and the settings.
@@ -89,13 +90,7 @@ def evaluate(
         progress=progress,
     )
     with on_threads(compute.threads_for(start.hidden_size)):
-        while True:
-            try:
-                outcome = evaluation.run()
-                break
-            except Exception as error:
-                evaluation = evaluation.after(error)
-            release_memory()  # that of the failed attempt is free only without its traceback
+        outcome = run_attempts(evaluation)
     digest = inputs.tasks.diagnostic_digest(cell.task)
     return replace(outcome, record=outcome.record.model_copy(update={"diagnostic": digest}))
 
@@ -113,7 +108,7 @@ class Evaluation:
     progress: OnRows
 
     def after(self, error: Exception) -> "Evaluation":
-        """Return the attempt that follows on an error. Raises the error if there is none."""
+        """Return the next attempt after an error of this one. Raises the error if there is none."""
         if is_out_of_memory(error) and self.batch_tokens > self.cell.settings.max_length:
             return replace(self, batch_tokens=self.batch_tokens // 2)
         if isinstance(error, NonFiniteLossError) and self.compute.bf16:
@@ -174,19 +169,19 @@ class Evaluation:
         return logits
 
     def padded(self, length: int) -> int:
-        """Return to which length a batch is padded whose longest example has this length."""
+        """Return the length that a batch is padded to if its longest example has this length."""
         return padded_length(length, self.start, self.compute, self.cell.settings.max_length)
 
 
 def evaluation_tokens(compute: Compute) -> int:
-    """Return how many tokens a batch has that is only predicted, with padding."""
+    """Return how many tokens a batch for prediction has, with padding."""
     return EVALUATION_TOKENS * (16 if compute.device.type == "cuda" else 1)
 
 
 def rounded_as_stored(logits: np.ndarray, cell: Cell) -> np.ndarray:
-    """Return logits as float32 that the type in which they are stored can hold.
+    """Round logits to the type in which they are stored, and return them as float32.
 
-    So whoever has the predictions gets the same scores.
+    So anyone who reads the stored predictions computes the same scores.
     """
     stored_type = cell.settings.predictions or "float32"
     return logits.astype(stored_type).astype(np.float32)

@@ -18,6 +18,7 @@ from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
 from glue_bench.model.start import Start
 from glue_bench.records.values import Cell, Epoch, Record
+from glue_bench.training.attempts import run_attempts
 from glue_bench.training.device import Compute
 from glue_bench.training.evaluate import evaluation_tokens, rounded_as_stored
 from glue_bench.training.fixed_steps import (
@@ -70,10 +71,10 @@ class Outcome:
 def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep = silent) -> Outcome:
     """Fine-tune one cell. The same cell on the same CPU gives the same bits, whatever ran before.
 
-    The score is the last epoch's. Where memory is short, the cell begins again with batches in
-    halves, in quarters, at last row by row; updates stay those of whole batches. A native arm whose
-    model cannot be trained in bf16 computes in float32, and a loss of NaN in bf16 gets one more try
-    in float32. The record says so (`micro_batch_size`, `precision`).
+    The score is the last epoch's. If memory is short, the cell begins again and computes batches in
+    halves, then in quarters, and at last row by row. An update still takes the whole batch. A
+    native arm whose model cannot be trained in bf16 computes in float32, and a loss of NaN in bf16
+    gets one more try in float32. The record says so (`micro_batch_size`, `precision`).
 
     Args:
         cell: the arm, the task, the settings and the seed.
@@ -83,8 +84,8 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
 
     Raises:
         NonFiniteLossError: training diverged in float32.
-        UserError: what the cell starts from is not there, is damaged, or is not of the record that
-            the cell names.
+        UserError: the start of the cell is missing, is damaged, or does not belong to the record
+            that the cell names.
     """
     start = inputs.cell_start(cell)
     attempt = Attempt(
@@ -101,19 +102,18 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
         rows = len(attempt.tokens.splits["train"])
         has_graph = chosen.graph and takes_fixed_steps(start, cell.hyperparameters, rows)
         attempt = replace(attempt, compute=replace(chosen, graph=has_graph))
-        while True:
-            try:
-                outcome = attempt.run()
-                break
-            except Exception as error:
-                attempt = attempt.after(error)
-            SHARED.clear()
-            release_memory()  # that of the failed attempt is free only without its traceback
+        outcome = run_attempts(attempt, release_shared_memory)
     origins = {
         "started_from": start.digest,
         "diagnostic": inputs.tasks.diagnostic_digest(cell.task),
     }
     return replace(outcome, record=outcome.record.model_copy(update=origins))
+
+
+def release_shared_memory() -> None:
+    """Give back the memory of a failed attempt, and of the steps that cells share."""
+    SHARED.clear()
+    release_memory()
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Attempt:
     progress: ProgressReporter
 
     def after(self, error: Exception) -> "Attempt":
-        """Return the attempt that follows on an error. Raises the error if there is none."""
+        """Return the next attempt after an error of this one. Raises the error if there is none."""
         if is_out_of_memory(error) and self.micro_batch_size != 1:
             rows = self.micro_batch_size or self.cell.hyperparameters.batch_size
             compute = replace(self.compute, graph=False)
@@ -141,7 +141,7 @@ class Attempt:
     def run(self) -> Outcome:
         """Train the model, and predict all splits."""
         began = time.perf_counter()
-        if self.compute.keeps_kernels:  # they lie between what the last cell has freed
+        if self.compute.keeps_kernels:  # kernels lie between blocks that the last cell has freed
             return_freed()
         task = self.cell.task
         splits = self.tokens.splits
@@ -230,7 +230,7 @@ class Attempt:
                 seconds += time.perf_counter() - began
                 predictions = self.predict_scored(model)
                 for logits in predictions.values():
-                    if not np.isfinite(logits).all():  # because of an update after the last loss
+                    if not np.isfinite(logits).all():  # no loss shows the last update
                         raise NonFiniteLossError(f"predictions are not finite after epoch {epoch}")
                 scores = {
                     name: score_logits(task, logits, self.tokens.splits[name].labels)
@@ -243,8 +243,8 @@ class Attempt:
     def predict_scored(self, model: Classifier) -> dict[str, np.ndarray]:
         """Return the logits of all scored splits, float32 (rows, labels).
 
-        They are rounded as they are stored, so that whoever has the predictions gets the same
-        scores.
+        They are rounded as they are stored, so that anyone who reads the stored predictions
+        computes the same scores.
         """
         predictions = {}
         for name in (*find_task(self.cell.task).validation_splits, HELD_OUT):
@@ -266,5 +266,5 @@ class Attempt:
         return predict(model, batches, self.compute, self.progress.repeat_last)
 
     def padded(self, length: int) -> int:
-        """Return to which length a batch is padded whose longest example has this length."""
+        """Return the length that a batch is padded to if its longest example has this length."""
         return padded_length(length, self.start, self.compute, self.cell.settings.max_length)

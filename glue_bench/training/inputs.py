@@ -1,4 +1,4 @@
-"""What the jobs of an experiment start from."""
+"""The inputs of an experiment's jobs."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ MAX_CACHED_STARTS = 4  # a study may have more pretrained weights than a process
 
 
 class Inputs:
-    """What an experiment's jobs start from: tasks, text, arms, and the results that cells build on.
+    """The inputs of an experiment's jobs: tasks, text, arms, and results that cells start from.
 
     `folder` is the folder of the experiment's results. `arms` has the arms by name.
     """
@@ -37,7 +37,7 @@ class Inputs:
         return ArmInputs(arm, files)
 
     def arm_of(self, job: Job) -> ArmInputs:
-        """Return the inputs of the arm of a job, on the task of a cell."""
+        """Return the inputs of a job's arm; for a cell, on the task of the cell."""
         arm = self.arms[job.arm]
         return arm.on(job.task) if isinstance(job, Cell) else arm
 
@@ -66,7 +66,7 @@ class Inputs:
         return self.tasks.tokens(cell.task, encoding, cell.settings.held_out_share)
 
     def cell_start(self, cell: Cell) -> Start:
-        """Return what a cell starts from: its arm, a pretraining of it, or an MNLI cell.
+        """Return the start of a cell: its arm, a pretraining of the arm, or an MNLI cell.
 
         Raises UserError if the weights are absent or damaged.
         """

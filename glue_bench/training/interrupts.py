@@ -1,4 +1,4 @@
-"""Signals that end a process. They can wait for the end of a block that must not be cut in two."""
+"""Signals that end a process. They can wait for the end of a block that must run as a whole."""
 
 import signal
 import threading
@@ -10,9 +10,10 @@ from typing import Any
 
 NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
 NUMBERS = [number for number in signal.Signals if number.name in NAMES]
-"""Ctrl-C, an end from outside, and the signals of Slurm before the time of a job is over.
+"""Ctrl-C, SIGTERM, and the signals that Slurm sends before the time of a job is over.
 
-Windows has the first two."""
+Windows has only the first two.
+"""
 
 
 class Interrupts:

@@ -1,6 +1,7 @@
-"""A fine-tuned model that is kept.
+"""The storage of a fine-tuned model.
 
-It is saved, read again by transformers alone, and has to give the logits that were scored.
+A model is saved, and read again by transformers alone. It then has to give the logits that were
+scored.
 """
 
 import json
@@ -24,14 +25,14 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import save_tokenizer
 
 COMPARED_ROWS = 8
-TOLERANCE = 2e-3  # of the largest logit, or of 1; stored logits may have been rounded to float16
-TOLERANCE_IN_BF16 = 5e-2  # other numbers of rows in a batch round otherwise
+TOLERANCE = 2e-3  # the part of the largest logit, or of 1; stored logits may be float16
+TOLERANCE_IN_BF16 = 5e-2  # another number of rows in a batch rounds differently
 SEGMENTS = "token_type_ids"
 ADVICE = "leave finetuning.keep out, and the cell is scored without it"
 
 
 class KeptModelError(Exception):
-    """The saved files are not the model that was scored."""
+    """The saved files do not give the model that was scored."""
 
 
 def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
@@ -39,8 +40,8 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
 
     Args:
         folder: an empty folder.
-        outcome: that of the cell.
-        inputs: what the cell started from.
+        outcome: the outcome of the cell.
+        inputs: the inputs of the cell's arm.
 
     Raises:
         KeptModelError: transformers cannot read the folder, or computes other logits of the longest
@@ -62,7 +63,7 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
     largest = max(1.0, float(np.abs(stored).max()))
     tolerance = TOLERANCE_IN_BF16 if outcome.attempt.compute.bf16 else TOLERANCE
     difference = float(np.abs(computed - stored).max())
-    if not difference <= tolerance * largest:  # also if it is NaN
+    if not difference <= tolerance * largest:  # this holds for NaN, too
         raise KeptModelError(
             "its kept model does not compute the logits that were scored "
             f"(off by {difference:.2g}); {ADVICE}"
@@ -70,7 +71,7 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
 
 
 def _set_defaults(folder: Path, tokenizer: PreTrainedTokenizerBase, start: Start) -> None:
-    """Let the saved tokenizer give by default what its model was given: segments, and padding."""
+    """Set the saved tokenizer's defaults to what its model was given: segments, and padding."""
     names = [name for name in tokenizer.model_input_names if name != SEGMENTS]
     if start.segment_types > 1:
         names.insert(1, SEGMENTS)
@@ -96,7 +97,7 @@ def _compared_logits(
     split = find_task(cell.task).validation_splits[0]
     lengths = inputs.tokens(cell).splits[split].lengths
     longest_first = np.argsort(-lengths, kind="stable")
-    rows = longest_first[:COMPARED_ROWS]  # a batch of them is padded as the first one was
+    rows = longest_first[:COMPARED_ROWS]  # so this batch has the padding of the first batch
     frame = inputs.tasks.data(cell.task).splits[split].iloc[rows]
     texts = [frame[column].tolist() for column in ("text_a", "text_b") if column in frame]
     encoded = tokenizer(

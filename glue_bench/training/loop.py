@@ -1,7 +1,7 @@
 """The one training loop, for cells and pretrainings, on every device; and predictions.
 
 It is not transformers' Trainer, because a cell of a few hundred small steps has to start in
-milliseconds, and has to end with the same bits whatever the process ran before.
+milliseconds, and has to end with the same bits whatever jobs the process ran before.
 """
 
 import math
@@ -29,7 +29,7 @@ OnStep = Callable[[int, int, Callable[[], float]], None]
 
 The function waits for the device."""
 TakeStep = Callable[[Batch, float, int], Tensor]
-"""Takes a step, counted from 0, with a batch at a learning rate, and returns its loss."""
+"""Takes a step with a batch, a learning rate and the step's number from 0, and returns the loss."""
 
 
 def silent(step: int, steps: int, loss: Callable[[], float]) -> None:
@@ -81,15 +81,15 @@ def train(
         steps_per_epoch: how many batches an epoch has.
         settings: rate, steps, warm-up, decay and clipping.
         compute: where to compute.
-        micro_batch_size: how many rows of a batch are computed at once. The update is always that
-            of the whole batch.
+        micro_batch_size: how many rows of a batch are computed at once. An update always takes the
+            whole batch.
         progress: called after each step.
-        take_step: takes each step in place of the own optimiser.
+        take_step: a function that takes each step, in place of the loop's own optimiser.
 
     Raises:
         NonFiniteLossError: the mean loss of an epoch is NaN or infinite.
     """
-    # Before the optimiser is made, because a move may replace the parameters.
+    # The model is moved before the optimiser is made, because a move may replace the parameters.
     model.to(compute.device)
     optimizer = make_optimizer(model, settings)
     for module in model.modules():
@@ -129,10 +129,11 @@ def update(
 
     Args:
         model: the model to update.
-        optimizer: that of the model.
+        optimizer: the optimiser of the model.
         rate: the learning rate of the step; a tensor where the step is captured.
         clip_norm: the largest norm of the gradient.
-        losses: each is computed when it is asked for, so that one graph is in memory at a time.
+        losses: the losses of the parts. Each is computed when it is asked for, so that one graph is
+            in memory at a time.
 
     Returns:
         The sum of the losses.
@@ -323,9 +324,9 @@ def used_rows_only(
     """Let the model train the token rows alone that its training batches look up, in this block.
 
     After the block the whole table is up to date and trainable. The token table is half of a small
-    encoder, and a task uses a part of its rows. AdamW does nothing to the other rows but decay
-    them: their gradients and moments are zero. A model looks up the ids of the texts, the id of
-    padding, and special ids that it adds by itself, such as the one that a decoder starts with; its
+    encoder, and a task uses a part of its rows. The gradients and moments of the other rows are
+    zero, so AdamW only decays them. A model looks up the ids of the texts, the id of padding, and
+    special ids that it adds by itself, such as the one that a decoder starts with; its
     configuration names these. Nothing is changed in models that may use their table in other ways:
     variants of the user's own, tables of a class of their own, shared tables.
     """
@@ -363,9 +364,9 @@ def token_table(model: EncoderForSequenceClassification | NativeClassifier) -> n
 def special_ids(
     model: EncoderForSequenceClassification | NativeClassifier, table: nn.Embedding
 ) -> list[int]:
-    """Return the ids that the model may look up although no text holds them.
+    """Return the ids that the model may look up although no text contains them.
 
-    They are the id of padding, and those that a native model's configuration names.
+    They are the id of padding, and the ids that a native model's configuration names.
     """
     ids: list[Any] = [table.padding_idx]
     if isinstance(model, NativeClassifier):

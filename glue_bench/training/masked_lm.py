@@ -20,8 +20,8 @@ def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> En
     Args:
         start: weights and configuration; weights that it lacks are fresh.
         seed: decides the fresh weights.
-        dropout: the rate of dropout in pretraining, if it is not the start's. The configuration
-            keeps the start's rates, because fine-tuning goes by them.
+        dropout: the rate of dropout in pretraining; None for the start's own rate. The
+            configuration keeps the start's rates, because fine-tuning uses them.
     """
     start_rates = {name: getattr(start.config, name) for name in DROPOUTS}
     rates = start_rates if dropout is None else dict.fromkeys(DROPOUTS, dropout)
@@ -29,7 +29,7 @@ def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> En
     config.update(rates)
     model = under_head(start, config, seed)
     model.config.update(start_rates)
-    model.base.pooler.requires_grad_(False)  # it gets no gradient
+    model.base.pooler.requires_grad_(False)  # the pooler gets no gradient
     model.config.origin = TRAINED_ORIGINS.get(start.origin, start.origin)
     return model
 
@@ -46,8 +46,8 @@ def masked_losses(
         reduction: `sum`, `mean` or `none`, as of `F.cross_entropy`.
 
     Returns:
-        The sum or mean over all targets, or for `none` the loss of each target (t,), with zeros
-        after them if `compute` rounds sizes up.
+        The sum or mean over all targets, or for `none` the loss of each target (t,), with zeros at
+        the end if `compute` rounds sizes up.
     """
     padding = (0, compute.round_up_size(len(batch.places)) - len(batch.places))
     batch = batch.to(compute.device)

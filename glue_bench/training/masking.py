@@ -1,4 +1,4 @@
-"""Masked-LM batches. Text, settings and step decide them, so every arm sees the same."""
+"""Masked-LM batches. Text, settings and step decide them, so every arm sees the same batches."""
 
 import hashlib
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ MASK_BELOW = 0.8
 RANDOM_BELOW = 0.9
 IGNORED_TARGET = -100  # cross_entropy leaves it out
 EVALUATION_ROWS = 64
-VALIDATION_SEED = 1  # of validation masks, whatever the seed of the pretraining
+VALIDATION_SEED = 1  # the seed of validation masks, whatever the seed of the pretraining
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The ids that masking needs; `regular` (r,) are those of tokens that are not special."""
+    """The ids that masking needs; `regular` (r,) are the ids of tokens that are not special."""
 
     mask_id: int
     padding_id: int
@@ -34,7 +34,7 @@ class Vocabulary:
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> "Vocabulary":
         """Return the ids of a tokenizer with [MASK] and padding."""
-        token_ids = [*tokenizer.get_vocab().values()]  # which may have gaps
+        token_ids = [*tokenizer.get_vocab().values()]  # the ids may have gaps
         return cls(
             mask_id=int(tokenizer.mask_token_id),
             padding_id=int(tokenizer.pad_token_id),
@@ -94,8 +94,8 @@ class MaskedBatch:
     def fixed(self, length: int, places: int) -> dict[str, Tensor]:
         """Return the tensors of the batch, padded to shapes that no batch changes.
 
-        Padded sequences have `length` tokens, and `places` are predicted. Those after the batch's
-        own have the target IGNORED_TARGET.
+        Padded sequences have `length` tokens, and `places` are predicted. The places after the
+        batch's own places have the target IGNORED_TARGET.
         """
         columns = self.ids.shape[1]
         wider = (0, length - columns)
@@ -141,7 +141,7 @@ def training_batch(
         vocabulary: the ids that masking needs.
         rows: how many sequences a batch has.
         mask_probability: the share of tokens to predict.
-        seed: that of the pretraining.
+        seed: the seed of the pretraining.
         step: from 0.
     """
     epochs, places = np.divmod(np.arange(step * rows, (step + 1) * rows), len(text))
@@ -166,9 +166,9 @@ def training_batches(
     Args:
         text: the sequences.
         vocabulary: the ids that masking needs.
-        settings: those of one run.
+        settings: the settings of one run.
         first: the first step, counted from 0.
-        is_fixed: whether there are such tensors; else there are none.
+        is_fixed: whether tensors in fixed shapes are made; if not, there is None in their place.
     """
     places = settings.rows * max(1, round(settings.mask_probability * settings.length))
     for step in range(first, settings.steps):
@@ -211,10 +211,10 @@ def mask_rows(
 
     Args:
         text: the sequences.
-        rows: (b,), the places of those to mask.
+        rows: the indices of the sequences to mask, (b,).
         vocabulary: the ids that masking needs.
-        mask_probability: of each sequence round(mask_probability * tokens), at least one, are
-            predicted.
+        mask_probability: the share of tokens to predict. In each sequence round(mask_probability *
+            tokens) tokens are predicted, at least one.
         generator: decides the masks.
     """
     places, real = text.padded(rows, int(text.lengths[rows].max()))
@@ -240,7 +240,7 @@ def mask_rows(
 def choose_targets(
     is_candidate: np.ndarray, mask_probability: float, generator: np.random.Generator
 ) -> np.ndarray:
-    """Choose the tokens to predict, bool (b, l): in each row those with the lowest random keys.
+    """Choose the tokens to predict, bool (b, l): those with the lowest random keys in each row.
 
     Args:
         is_candidate: bool (b, l), whether a token may be predicted.
@@ -257,7 +257,7 @@ def choose_targets(
 def change_targets(
     targets: np.ndarray, vocabulary: Vocabulary, generator: np.random.Generator
 ) -> np.ndarray:
-    """Return what the model reads in place of the tokens to predict, int64 (n,)."""
+    """Return the tokens that the model reads in place of the tokens to predict, int64 (n,)."""
     fate = generator.random(len(targets))
     drawn = generator.integers(len(vocabulary.regular), size=len(targets))
     random_ids = vocabulary.regular[drawn]

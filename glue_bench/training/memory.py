@@ -1,4 +1,4 @@
-"""The memory that a job takes, how it is given back, and errors that say that it is short."""
+"""The memory that a job takes, how it is given back, and the errors of short memory."""
 
 import ctypes
 import errno
@@ -17,14 +17,15 @@ OUT_OF_MEMORY_TEXTS = (
     "DefaultCPUAllocator",
     "out of memory",
     "bad_alloc",
-    # On a GPU that is all but full. The second one means something else in other calls.
+    # A GPU that is almost full gives these errors. In other calls the second error means something
+    # else.
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
 )
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep freed memory for the next tensor: the system would clear new memory."""
+    """Let glibc keep freed memory for the next tensor. The system would clear new memory."""
     with suppress(OSError, AttributeError):
         for parameter, value in MALLOC_LIMITS.items():
             ctypes.CDLL("libc.so.6").mallopt(parameter, value)
@@ -33,14 +34,14 @@ def keep_freed_memory() -> None:
 def return_freed() -> None:
     """Give the system the freed memory that glibc keeps.
 
-    To get it back takes time at every first touch.
+    It takes time to get the memory back from the system.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def reset_peak(device: torch.device) -> None:
-    """Start to measure the peak anew, if the operating system allows it."""
+    """Restart the measurement of the peak, if the operating system allows it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         return
@@ -65,7 +66,7 @@ def peak_bytes(device: torch.device) -> int | None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an allocation has failed, on the device or in the process."""
-    if isinstance(error, OSError):  # of a file that could not be mapped
+    if isinstance(error, OSError):  # a file could not be mapped
         return error.errno == errno.ENOMEM
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True

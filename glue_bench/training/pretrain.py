@@ -8,17 +8,17 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from glue_bench.config import PretrainingSettings
 from glue_bench.model.fresh import on_threads, seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.records.values import LossPoint, Pretraining, PretrainingRecord
+from glue_bench.training.attempts import run_attempts
 from glue_bench.training.device import Compute
 from glue_bench.training.fixed_steps import FixedSteps, made_ahead
 from glue_bench.training.inputs import Inputs
@@ -39,54 +39,20 @@ from glue_bench.training.masking import (
     masked_evaluation_batches,
     training_batches,
 )
-from glue_bench.training.memory import is_out_of_memory, peak_bytes, release_memory, reset_peak
-from glue_bench.training.pretraining_folder import PretrainingFolder
+from glue_bench.training.memory import is_out_of_memory, peak_bytes, reset_peak
+from glue_bench.training.pretraining_folder import PretrainingFolder, State
 
-CURVE_POINTS = 100  # of a training-loss curve
-MIN_SHARED_WORK = 2**18  # hidden size x tokens of a batch, from which threads share a step
-SAVE_SECONDS = 60.0  # between two states to continue from
+CURVE_POINTS = 100  # points of a training-loss curve
+MIN_SHARED_WORK = 2**18  # from this hidden size x batch tokens on, threads share a step
+SAVE_SECONDS = 60.0  # seconds between two saved states
 
 
 class DivergedPretrainingError(NonFiniteLossError):
-    """A pretraining whose loss became NaN or infinite; `record` says what it cost until then."""
+    """The loss of a pretraining became NaN or infinite; `record` says what it cost until then."""
 
     def __init__(self, message: str, record: PretrainingRecord) -> None:
         super().__init__(message)
         self.record = record
-
-
-@dataclass
-class State:
-    """The progress of a run.
-
-    - `tokens`: those of all batches so far, without padding.
-    - `seconds`: time spent in training alone.
-    - `stream`: a hash over every batch so far.
-    - `losses`: the points of the curve so far.
-    - `pending`: the losses of the steps since the last point.
-    - `weights`: by step the digest of each checkpoint's weights.
-    """
-
-    step: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    stream: str = ""
-    losses: list[LossPoint] = field(default_factory=list)
-    pending: list[Tensor] = field(default_factory=list)
-    weights: dict[int, str] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the state in types that `torch.load` reads with `weights_only`."""
-        points = [point.model_dump() for point in self.losses]
-        return {**vars(self), "losses": points}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any], device: torch.device) -> Self:
-        """Return the state that `as_dict` has written, with its tensors on a device."""
-        state = cls(**values)
-        state.losses = [LossPoint(**point) for point in values["losses"]]
-        state.pending = [loss.to(device) for loss in state.pending]
-        return state
 
 
 @dataclass(frozen=True)
@@ -111,9 +77,9 @@ def pretrain(
 
     The run continues from the folder's state if there is one. On a CPU the weights end with the
     same bits as without the interruption. Ctrl-C, SIGTERM and the end of a Slurm job's time leave
-    the state of the step under way. The caller deletes the last state once the record is safe.
-    Where memory is short, the run goes on with half the rows at once, at last row by row; the
-    record has the number of tokens (`micro_batch_tokens`).
+    the state of the current step in the folder. The caller deletes the last state once the record
+    is safe. If memory is short, the run goes on with half the rows at once, and at last row by row;
+    the record has the number of tokens (`micro_batch_tokens`).
 
     Args:
         job: the pretraining, with the rate that a search has chosen. A run of a search keeps no
@@ -132,21 +98,36 @@ def pretrain(
     # One thread for steps too small to share: their operations end before a second thread joins.
     is_small = hidden_size * settings.batch_tokens < MIN_SHARED_WORK
     with on_threads(1 if is_small else compute.threads):
-        while True:
-            try:
-                loop = PretrainingLoop(job, settings, inputs, compute, progress)
-                loop.train()
-                return loop.outcome()
-            except Exception as error:
-                if not (is_out_of_memory(error) and settings.micro_batch_size > 1):
-                    raise
-            release_memory()  # that of the failed attempt is free only without its traceback
-            tokens = settings.micro_batch_size // 2 * settings.length
-            settings = settings.model_copy(update={"micro_batch_tokens": tokens})
+        return run_attempts(PretrainingAttempt(job, settings, inputs, compute, progress))
+
+
+@dataclass(frozen=True)
+class PretrainingAttempt:
+    """One attempt at a pretraining, with a number of rows that are computed at once."""
+
+    job: Pretraining
+    settings: PretrainingSettings
+    inputs: Inputs
+    compute: Compute
+    progress: OnStep
+
+    def run(self) -> Pretrained:
+        """Train to the last step, from the state in the folder if there is one."""
+        loop = PretrainingLoop(self.job, self.settings, self.inputs, self.compute, self.progress)
+        loop.train()
+        return loop.outcome()
+
+    def after(self, error: Exception) -> "PretrainingAttempt":
+        """Return the next attempt after an error of this one. Raises the error if there is none."""
+        settings = self.settings
+        if not is_out_of_memory(error) or settings.micro_batch_size == 1:
+            raise error
+        tokens = settings.micro_batch_size // 2 * settings.length
+        return replace(self, settings=settings.model_copy(update={"micro_batch_tokens": tokens}))
 
 
 class PretrainingLoop:
-    """One attempt at a pretraining. It continues from the state in the folder, if there is one."""
+    """The loop of a pretraining. It continues from the state in the folder, if there is one."""
 
     def __init__(
         self,
@@ -201,7 +182,7 @@ class PretrainingLoop:
         """Continue from the state in the folder."""
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
-        for group in self.optimizer.param_groups:  # the state may be of another way to launch
+        for group in self.optimizer.param_groups:  # the state's run may have used graphs
             group["capturable"] = self.optimizer.defaults["capturable"]
         self.state = State.from_dict(saved["progress"], self.compute.device)
 
@@ -225,7 +206,7 @@ class PretrainingLoop:
                         self.advance()
                         self.is_between_steps = True
                     self.progress(state.step, last_step, state.pending[-1].item)
-        except (KeyboardInterrupt, SystemExit):  # the latter in a Slurm job whose time is over
+        except (KeyboardInterrupt, SystemExit):  # SystemExit ends a Slurm job whose time is over
             if self.is_between_steps:
                 self.save()
             raise
@@ -280,7 +261,7 @@ class PretrainingLoop:
 
     def outcome(self) -> Pretrained:
         """Return the outcome of a run that is at its last step."""
-        if not self.validation:  # another process took the last step
+        if not self.validation:  # the last step was taken before this process began
             self.validate()
         state = self.state
         train_text = self.text["train"]
@@ -344,7 +325,7 @@ class PretrainingLoop:
         first_row = 0
         share = self.settings.mask_probability
         for batch in masked_evaluation_batches(text, self.vocabulary, share):
-            # In which of the text's pieces each target stands.
+            # Find for each target the piece of text that it stands in.
             rows, columns = np.divmod(batch.places.numpy(), batch.ids.shape[1])
             places = text.offsets[first_row + rows] + columns
             pieces = np.searchsorted(starts, places, side="right") - 1
@@ -376,7 +357,7 @@ class PretrainingLoop:
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
-        """Stop the clock in this block, which does not train."""
+        """Stop the clock in this block, because it does not train."""
         self.state.seconds += time.perf_counter() - self.clock
         try:
             yield
@@ -385,8 +366,8 @@ class PretrainingLoop:
 
 
 def is_due(step: int, steps: int, times: int) -> bool:
-    """Return whether `step`, from 1 to `steps`, is one of `times` that are spread evenly.
+    """Return whether `step`, from 1 to `steps`, is one of `times` evenly spread steps.
 
-    The last step always is one. If there are fewer steps than times, all steps are.
+    The last step always is one of them. If there are fewer steps than times, every step is.
     """
     return step * times % steps < times

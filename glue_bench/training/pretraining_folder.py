@@ -2,10 +2,12 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError, first_line
@@ -18,17 +20,52 @@ from glue_bench.files import (
 )
 from glue_bench.model.start import weights_digest
 from glue_bench.records.store import Store
+from glue_bench.records.values import LossPoint
 from glue_bench.training.device import Compute
 from glue_bench.training.memory import is_out_of_memory
 from glue_bench.training.tokenizers import save_tokenizer
 
-RESUME_STATE_ADVICE = "the same command goes on from the last state"  # where the disk is full
+RESUME_STATE_ADVICE = "the same command goes on from the last state"  # said if the disk is full
 MAX_STATE_BYTES = 2**37
 STATE_KEYS = ("computed", "rate", "model", "optimizer", "progress")
 
 
 class OtherComputerError(UserError):
-    """A state that needs another device or precision. It concerns one arm; others can run."""
+    """A state needs another device or precision. This stops one arm; other arms can run."""
+
+
+@dataclass
+class State:
+    """The progress of a run.
+
+    - `tokens`: how many tokens all batches so far had, without padding.
+    - `seconds`: time spent in training alone.
+    - `stream`: a hash over every batch so far.
+    - `losses`: the points of the curve so far.
+    - `pending`: the losses of the steps since the last point.
+    - `weights`: the digest of each checkpoint's weights, by step.
+    """
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    stream: str = ""
+    losses: list[LossPoint] = field(default_factory=list)
+    pending: list[Tensor] = field(default_factory=list)
+    weights: dict[int, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the state in types that `torch.load` reads with `weights_only`."""
+        points = [point.model_dump() for point in self.losses]
+        return {**vars(self), "losses": points}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], device: torch.device) -> Self:
+        """Return the state that `as_dict` has written, with its tensors on a device."""
+        state = cls(**values)
+        state.losses = [LossPoint(**point) for point in values["losses"]]
+        state.pending = [loss.to(device) for loss in state.pending]
+        return state
 
 
 class PretrainingFolder:
@@ -41,7 +78,7 @@ class PretrainingFolder:
         self.resume = store.checkpoints.state(name)
 
     def holds(self, step: int, digest: str | None) -> bool:
-        """Return whether the checkpoint after `step` steps has weights of this digest."""
+        """Return whether the checkpoint after `step` steps has weights with this digest."""
         return self.store.checkpoints.has(self.name, step, digest)
 
     def save_checkpoint(
@@ -108,8 +145,9 @@ class PretrainingFolder:
     ) -> dict[str, Any] | None:
         """Read the state that a run can continue from. It is None if there is no such state.
 
-        A state of another learning rate, which another search has chosen, counts as none. So does
-        one without a checkpoint before it, which may be wanted only since.
+        A state with another learning rate, which another search has chosen, is not used. A state is
+        also not used if an earlier checkpoint is missing. This happens if the experiment asks for
+        that checkpoint only now.
 
         Args:
             compute: where the run computes.
@@ -118,7 +156,8 @@ class PretrainingFolder:
 
         Raises:
             UserError: the file is damaged.
-            OtherComputerError: the state is of another kind of device or another precision.
+            OtherComputerError: the state was computed on another kind of device or in another
+                precision.
         """
         state = self.read_state()
         if state is None or state["rate"] != rate:

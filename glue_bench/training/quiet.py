@@ -21,12 +21,12 @@ def quiet_transformers() -> None:
 def without_output() -> Iterator[None]:
     """Drop all standard output of the process in this block.
 
-    tokenizers prints names out of a file, which may hold control characters.
+    The library tokenizers prints names from a file, and they may contain control characters.
     """
     sys.stdout.flush()
     try:
         kept = os.dup(1)
-    except OSError:  # closed
+    except OSError:  # the output is closed
         yield
         return
     with Path(os.devnull).open("wb") as nowhere:

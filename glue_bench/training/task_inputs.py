@@ -26,8 +26,8 @@ def is_test(split: str) -> bool:
 class Encoding:
     """How the texts of a task become tokens.
 
-    Two encodings are equal if their tokenizers have the same digest. A text has at most
-    `max_length` tokens. With `in_one_segment` all tokens are in segment 0.
+    Encodings are compared by the digests of their tokenizers. A text has at most `max_length`
+    tokens. With `in_one_segment` all tokens are in segment 0.
     """
 
     tokenizer: PreTrainedTokenizerBase = field(compare=False, repr=False)
@@ -58,7 +58,7 @@ class TaskInputs:
 
     @property
     def in_source(self) -> list[str]:
-        """The experiment's tasks that are read from its source, which are those of GLUE."""
+        """The experiment's tasks that are read from its source: the tasks of GLUE."""
         return [task for task in self.experiment.tasks if find_task(task).origin is None]
 
     @property
@@ -97,15 +97,15 @@ class TaskInputs:
         return any("text_b" in frame for frame in self.data(task).splits.values())
 
     def validation_splits(self, task: str) -> list[pd.DataFrame]:
-        """Return the splits of a task that are scored, as far as the data have them."""
+        """Return the scored splits of a task that the data have."""
         splits = self.data(task).splits
         return [splits[name] for name in find_task(task).validation_splits if name in splits]
 
     def diagnostics(self, task: str) -> dict[str, TaskData]:
         """Return the diagnostic sets that models of `task` predict, such as AX for MNLI.
 
-        They are by their name among the splits. There is none if no test split is predicted, and
-        none that the data do not have.
+        The sets are returned by the names of their splits. There are none if no test split is
+        predicted. A set that the data do not have is left out.
         """
         sets: dict[str, TaskData] = {}
         if not self.predicts_test:
@@ -117,7 +117,7 @@ class TaskInputs:
         return sets
 
     def diagnostic_digest(self, task: str) -> str | None:
-        """Return the digest of the diagnostic sets of a task; None without one."""
+        """Return the digest of the diagnostic sets of a task, or None if it has no such set."""
         return joined_digest([data.digest for data in self.diagnostics(task).values()])
 
     def _other_diagnostic(self, name: str) -> TaskData | None:
@@ -129,7 +129,8 @@ class TaskInputs:
         try:
             return self.data("ax") if "ax" in self.source.tasks() else None
         except UserError as error:
-            # Offline, the hub's cache may hold MNLI alone. A full disk would stop all else, too.
+            # Without a network, the hub's cache may have MNLI alone. An error of a full disk is
+            # raised, because it would stop everything else, too.
             if isinstance(self.source, HubSource) and not isinstance(error, DiskError):
                 return None
             raise
@@ -151,7 +152,7 @@ class TaskInputs:
         return self._with_asked_splits(tokens, task, encoding)
 
     def tokens_without_train(self, task: str, encoding: Encoding) -> TokenisedTask:
-        """Return the tokens of a task's splits as `tokens` does, but for train."""
+        """Return the tokens of a task's splits as `tokens` does, without train."""
         tokens = self._encoded_without_train(task, encoding)
         return self._with_asked_splits(tokens, task, encoding)
 

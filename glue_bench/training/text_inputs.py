@@ -30,7 +30,7 @@ class TextInputs:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The corpus, of which only the digest has been computed."""
+        """The corpus. Only its digest has been computed."""
         return open_corpus(self.settings.corpus, self.settings.documents)
 
     def pack_text(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, PackedText]:

@@ -1,4 +1,4 @@
-"""Tokenizers: that of a checkpoint, or a WordPiece vocabulary trained for arms from scratch."""
+"""Tokenizers: the one beside a checkpoint, or a WordPiece vocabulary for arms from scratch."""
 
 import contextlib
 import hashlib
@@ -26,12 +26,13 @@ from glue_bench.files import cache_folder, check_file, check_json, kept_or_made,
 from glue_bench.model.locate import locate, read_json, unlike_a_checkpoint
 from glue_bench.training.quiet import without_output
 
-TRAINER_VERSION = 1  # of `train_tokenizer`: a part of the cache's key
-MAX_VOCABULARY_BYTES = 2**28  # of a file of a tokenizer
-# Of a tokenizer's JSON. That of Gemma, with 256,000 tokens and 580,000 merges, has 2 million.
+TRAINER_VERSION = 1  # the version of `train_tokenizer`, a part of the cache's key
+MAX_VOCABULARY_BYTES = 2**28  # the largest size of a tokenizer's file
+# The largest number of values in a tokenizer's JSON. Gemma's, with 256,000 tokens and 580,000
+# merges, has 2 million.
 MAX_VALUES = 2**22
 MAX_TOKENS = 10**7
-PROBE = (  # first and second texts of two pairs
+PROBE = (  # the first texts and the second texts of two pairs
     ["The café's 2 naïve owners, Zoë & Yûki, e-mailed <s> [MASK] 'today'...", "One"],
     [
         "Ünlike   them, 我们 went OUT!\tAgain? [SEP] </s>",
@@ -64,12 +65,12 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         with without_output():
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
         encode_probe(tokenizer)
-        # Without a length its own limit is compared, which may be no number.
+        # Without a length, the tokenizer's own limit is compared, and it may be no number.
         segment_types(tokenizer)
     except Exception as error:  # transformers and tokenizers may raise anything for strange files
         raise _no_tokenizer(name, folder, error) from error
     if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
-        # As is done for GPT-2: padding is masked, and its token is not read.
+        # This is usual for GPT-2: padding is masked, so its token is not read.
         tokenizer.pad_token = tokenizer.eos_token
     special = set(tokenizer.all_special_tokens)
     has_words = not tokenizer.get_vocab().keys() <= special
@@ -109,7 +110,7 @@ def encode_probe(tokenizer: PreTrainedTokenizerBase) -> Mapping[str, list[list[i
 
 
 def _no_tokenizer(name: str, folder: Path, error: Exception) -> UserError:
-    """Say why a folder's tokenizer cannot be used. transformers' last error often does not."""
+    """Say why a folder's tokenizer cannot be used. Errors of transformers often do not."""
     if fault := unlike_a_checkpoint(folder, name):
         return UserError(fault)
     if _has_own_code(folder):
@@ -137,7 +138,7 @@ def _has_files(folder: Path) -> bool:
 
 
 def _no_files(name: str, folder: Path) -> str:
-    """Say what is absent in a folder without any file of a tokenizer."""
+    """Say which files are absent in a folder without any file of a tokenizer."""
     if not (folder / "config.json").exists():
         return (
             f"'{name}' has no config.json and no tokenizer; "
@@ -150,7 +151,7 @@ def _no_files(name: str, folder: Path) -> str:
 
 
 def _has_own_code(folder: Path) -> bool:
-    """Return whether a tokenizer comes with code, by which transformers would read it."""
+    """Return whether a tokenizer comes with code of its own that transformers would have to run."""
     path = folder / "tokenizer_config.json"
     settings = read_json(path) if path.exists() else {}
     code = settings.get("auto_map")
@@ -158,10 +159,10 @@ def _has_own_code(folder: Path) -> bool:
 
 
 def is_installed(module: str) -> bool:
-    """Return whether a module is there. It is not imported."""
+    """Return whether a module is installed. It is not imported."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package around it
+    except ModuleNotFoundError:  # the package around the module is missing
         return False
 
 
@@ -184,7 +185,7 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, name: str, rows: int) -
 
     Args:
         tokenizer: the tokenizer.
-        name: names it in the error.
+        name: the name of the tokenizer, for the error.
         rows: how many tokens the encoder embeds.
     """
     tokens = vocabulary_size(tokenizer)
@@ -212,7 +213,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[in
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
     """Train an uncased WordPiece tokenizer like BERT's. Equal texts give equal vocabularies."""
-    if isinstance(texts, Iterator):  # they are read twice
+    if isinstance(texts, Iterator):  # the texts are read twice
         texts = list(texts)
     trained = wordpiece({})
     # The trainer numbers the characters that continue a word (`##c`) in the order of a hash map,
@@ -226,7 +227,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         show_progress=False,
     )
     trained.train_from_iterator(texts, trainer)
-    tokenizer = wordpiece(trained.get_vocab())  # in which inner characters are no special tokens
+    tokenizer = wordpiece(trained.get_vocab())  # here inner characters are no special tokens
     cls = SPECIAL["cls_token"]
     sep = SPECIAL["sep_token"]
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -238,7 +239,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
 
 def inner_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> set[str]:
-    """Return the characters that stand in words of the texts, but for the first of each word."""
+    """Return the characters that stand in words of the texts after a first character."""
     # No rule of BERT's looks beyond a space, so each string between two spaces is read once.
     chunks: set[str] = set()
     for text in texts:
@@ -267,7 +268,7 @@ def cached_tokenizer(
     """Return the tokenizer that `train` returns, which is kept in the cache.
 
     Args:
-        key: stands for the texts and the size of the vocabulary.
+        key: identifies the texts and the size of the vocabulary.
         train: trains the tokenizer, if it is not in the cache.
     """
     return kept_or_made(
@@ -298,7 +299,7 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _saved_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Return the digests of a tokenizer's files, and its settings but for PLACES."""
+    """Return the digests of a tokenizer's files, and its settings without PLACES."""
     with tempfile.TemporaryDirectory() as folder:
         # A tokenizer of characters or bytes has no vocabulary to save.
         with contextlib.suppress(NotImplementedError):
@@ -315,7 +316,7 @@ def _saved_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
 
 
 def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
-    """Return the tokenizer of the library `tokenizers` inside it, if there is one.
+    """Return the tokenizer of the library `tokenizers` inside a tokenizer, if there is one.
 
     Earlier calls may have set its truncation and padding; these are reset.
     """

@@ -17,9 +17,9 @@ from glue_bench.data.task_data import TaskData, held_out_rows
 from glue_bench.files import cache_folder, kept_or_made
 from glue_bench.training.tokenizers import tokenizer_digest
 
-TOKENS_VERSION = 1  # of the arrays of `encode_split`: a part of the cache's key
+TOKENS_VERSION = 1  # the version of the arrays of `encode_split`, a part of the cache's key
 MAX_BATCHES_PER_RUN = 50
-ROWS_AT_ONCE = 10_000  # lists of ids of a whole MNLI would take gigabytes in each worker
+ROWS_AT_ONCE = 10_000  # the ids of all of MNLI as lists would take gigabytes in each worker
 Padded = Callable[[int], int]
 """Takes the length of a batch's longest example; returns the length that the batch is padded to."""
 
@@ -29,7 +29,7 @@ class Ragged:
     """Rows of any length, end to end.
 
     - `ids` (tokens,): the tokens of all rows.
-    - `offsets` (rows + 1,): row i is [offsets[i], offsets[i + 1]) of them.
+    - `offsets` (rows + 1,): row i has the tokens from offsets[i] to before offsets[i + 1].
     """
 
     ids: np.ndarray
@@ -44,10 +44,10 @@ class Ragged:
         return len(self.offsets) - 1
 
     def end_to_end(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the tokens of `rows` stand, if the rows are put end to end in this order.
+        """Return the indices of the tokens of `rows`, with the rows end to end in this order.
 
         Returns:
-            The places, int64 (tokens of the rows,), and the new offsets, int64 (rows + 1,).
+            The indices, int64 (tokens of the rows,), and the new offsets, int64 (rows + 1,).
         """
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -55,10 +55,11 @@ class Ragged:
         return np.arange(offsets[-1]) + shifts, offsets
 
     def padded(self, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the tokens of `rows` stand, if each row is padded to `length`.
+        """Return the indices of the tokens of `rows`, with each row padded to `length`.
 
         Returns:
-            The places, int64 (b, l), which are 0 for padding, and which are real, bool (b, l).
+            The indices, int64 (b, l), which are 0 for padding; and whether each is a real token,
+            bool (b, l).
         """
         columns = np.arange(length)
         real = columns < self.lengths[rows][:, None]
@@ -78,7 +79,7 @@ class TokenisedSplit(Ragged):
     labels: np.ndarray
 
     def take(self, rows: np.ndarray) -> "TokenisedSplit":
-        """Return the examples `rows`, in that order, as a split of their own."""
+        """Return the examples with these row numbers, in this order, as a split."""
         places, offsets = self.end_to_end(rows)
         return TokenisedSplit(self.ids[places], offsets, self.segments[places], self.labels[rows])
 
@@ -118,8 +119,8 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
     Args:
         data: the texts and labels of the task's splits.
         tokenizer: makes the tokens.
-        max_length: the largest number of tokens of an example. A longer pair loses tokens of its
-            longer text first, as in transformers' run_glue.
+        max_length: the largest number of tokens of an example. If a pair is longer, its longer text
+            is cut first, as in transformers' run_glue.
     """
     arrays = [field.name for field in fields(TokenisedSplit)]
 
@@ -226,7 +227,7 @@ class Batch:
 def move(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor of the host to a device.
 
-    A GPU copies it by itself: the host does not wait for the steps before.
+    A GPU copies the tensor by itself: the host does not wait for earlier steps.
     """
     if device.type == "cuda" and not tensor.is_cuda:
         return tensor.pin_memory().to(device, non_blocking=True)
@@ -249,7 +250,7 @@ def training_batches(
         padding_id: the id of padding.
         seed: decides the order, together with the epoch.
         epoch: from 1.
-        padded: says to which length a batch is padded.
+        padded: returns the length that a batch is padded to.
     """
     generator = np.random.default_rng([seed, epoch])
     for rows in bucketed_rows(split.lengths, batch_size, generator):
@@ -262,8 +263,8 @@ def bucketed_rows(
     """Return the rows of each batch of an epoch. Batches have examples of similar length.
 
     Batches are cut from random runs of examples, each sorted by length: a longer run spends less on
-    padding, and a shorter one lets epochs differ. Runs are those of transformers'
-    `LengthGroupedSampler`: at least four, of at most 50 batches.
+    padding, and a shorter one lets epochs differ. Runs are as long as in transformers'
+    `LengthGroupedSampler`: there are at least four, with at most 50 batches each.
 
     Args:
         lengths: the length of each example.
@@ -308,8 +309,8 @@ def evaluation_batches(
         split: the examples.
         padding_id: the id of padding.
         tokens: about how many tokens a batch has, with padding.
-        padded: says to which length a batch is padded.
-        most_rows: how many rows a batch has at most, if that is not the tokens' to say.
+        padded: returns the length that a batch is padded to.
+        most_rows: the largest number of rows of a batch; by default `tokens` alone limits a batch.
     """
     order = np.argsort(-split.lengths, kind="stable")
     start = 0
@@ -330,7 +331,7 @@ def collate(
         split: the examples.
         rows: (b,), their places.
         padding_id: the id of padding.
-        padded: says to which length the batch is padded.
+        padded: returns the length that the batch is padded to.
     """
     length = padded(int(split.lengths[rows].max()))
     places, real = split.padded(rows, length)

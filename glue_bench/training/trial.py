@@ -1,6 +1,6 @@
 """A trial of a native arm's model, before compute is spent.
 
-On three texts the model does what it will do in cells.
+The model does with three texts what it will do in cells.
 """
 
 from dataclasses import dataclass, replace
@@ -86,7 +86,7 @@ def make_trial(arm: ArmInputs, start: NativeStart, compute: Compute) -> Trial:
 
 
 def check_native(arm: ArmInputs, start: NativeStart) -> None:
-    """Refuse a model that cannot be trained in float32, or that looks at other texts of a batch.
+    """Refuse a model that cannot be trained in float32, or whose outputs mix texts of a batch.
 
     The model reads the batches, computes gradients, and reads the first batch again. A machine with
     too little memory for that refuses nothing: cells may compute elsewhere, and in smaller parts.
@@ -111,7 +111,7 @@ def check_native(arm: ArmInputs, start: NativeStart) -> None:
     )
     change_in_time = float(np.abs(last - first).max())
     change_in_batch = float(np.abs(alone - first[1:]).max())
-    if not change_in_time <= tolerance:  # also if it is NaN
+    if not change_in_time <= tolerance:  # this holds for NaN, too
         fault = f"when it reads the text again after others, by {change_in_time:.1e}"
     elif not change_in_batch <= tolerance:
         fault = f"beside a longer text than alone, by {change_in_batch:.1e}"
@@ -130,7 +130,7 @@ def compute_of(arm: ArmInputs, compute: Compute) -> Compute:
     """Return where the arm's cells compute.
 
     It is `compute`, but in float32 if a native arm's model cannot be trained in bf16. Short memory
-    is no reason, because a cell deals with it.
+    is no reason, because a cell then computes smaller parts.
     """
     start = arm.start
     is_native = arm.arm.variant == NATIVE
@@ -144,7 +144,7 @@ def compute_of(arm: ArmInputs, compute: Compute) -> Compute:
 def works_in(compute: Compute, trial: Trial) -> bool:
     """Return whether the trial's model computes gradients and finite logits here.
 
-    It counts as working if memory alone is too short for it.
+    The model counts as working if only memory is too short.
     """
     try:
         with drawing():
@@ -157,10 +157,10 @@ def works_in(compute: Compute, trial: Trial) -> bool:
 
 
 def padded_length(longest: int, start: Start, compute: Compute, max_length: int) -> int:
-    """Return to which length a batch is padded.
+    """Return the length that a batch is padded to.
 
     Args:
-        longest: the length of its longest example.
+        longest: the length of the batch's longest example.
         start: the arm's start.
         compute: where the batch is computed.
         max_length: the largest length of an example.

@@ -7,8 +7,8 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.training.tokenizers import vocabulary_size
 
-WORD_START_MARKS = ("Ġ", "▁")  # a word begins with one in byte-level and SentencePiece vocabularies
-CONTINUATION_MARK = "##"  # a token that continues a word begins with it in WordPiece vocabularies
+WORD_START_MARKS = ("Ġ", "▁")  # words begin with one in byte-level and SentencePiece vocabularies
+CONTINUATION_MARK = "##"  # mark of a token that continues a word in WordPiece vocabularies
 Span = tuple[int, int]
 """The places of a word's tokens in a sequence: [first, stop)."""
 
@@ -41,7 +41,7 @@ class WordRule:
         special[list(tokenizer.all_special_ids)] = True
         separates = special.copy()
         if tokenizer.unk_token_id is not None:
-            separates[tokenizer.unk_token_id] = False  # it stands for a word
+            separates[tokenizer.unk_token_id] = False  # [UNK] stands for a word
         mark = start_mark(tokens)
         starts: list[bool] = []
         joins: list[bool] = []

@@ -54,4 +54,4 @@ VARIANTS: dict[str, type[Variant]] = {
     "disentangled": Disentangled,
 }
 OURS = frozenset(VARIANTS.values())
-"""The variants of this package; nobody knows what else one of a plugin does."""
+"""The variants of this package. What a plugin's variant does besides is not known."""

@@ -58,7 +58,7 @@ class PositionTable(nn.Embedding):
 class SmallNorm(nn.LayerNorm):
     """A LayerNorm whose weight starts at `initializer_range`, and not at 1.
 
-    Its rows are then as large as those of a fresh table.
+    Its rows are then as large as the rows of a fresh table.
     """
 
     def __init__(self, dims: Dimensions) -> None:
@@ -79,7 +79,7 @@ class Add(Variant):
     `position_norm: words` the LayerNorm's weight starts at the deviation that the word table starts
     with, so that both are as large; a graft starts it at the size of the checkpoint's positions.
     `position_start` is the start of a fresh table: see `PositionTable`. A checkpoint has a table
-    already, so that an arm that starts from one is refused this option.
+    already, so an arm that starts from a checkpoint is refused this option.
     """
 
     summary = "token + position + segment, as BERT"
@@ -104,7 +104,7 @@ class Add(Variant):
 
     def position_rows(self, length: int) -> Float[Tensor, "l d"]:
         """Return the p_i of `length` tokens, normalised with `position_norm`."""
-        # A slice and not a lookup, whose gradient would be a scatter.
+        # This is a slice. The gradient of a lookup would be a scatter, which is slower.
         rows = self.positions.weight[:length]
         return rows if self.position_norm is None else self.position_norm(rows)
 
@@ -135,12 +135,13 @@ class Infused(Add):
 
         q_i = (x_i + p_i) W^Q, k_i = (x_i + p_i) W^K, v_i = x_i W^V
 
-    Position-infused attention of Shortformer. There p is sinusoidal and the model a decoder; here p
-    is BERT's learned table, and passes through the encoder's input LayerNorm (and projection), as
-    the sum does, so that it is as large as what enters the first block. It adds no parameters.
+    Position-infused attention of Shortformer. There p is sinusoidal and the model is a decoder.
+    Here p is BERT's learned table, and passes through the encoder's input LayerNorm (and
+    projection), as the sum does. So p is as large as the input of the first block. The variant adds
+    no parameters.
 
-    What enters the first block is w_i + s_i. With `add_positions` it is w_i + p_i + s_i: the arm is
-    `add` with positions added to queries and keys again, which is of no paper. Without the
+    The input of the first block is w_i + s_i. With `add_positions` it is w_i + p_i + s_i: the arm
+    is `add`, with positions added to queries and keys again. No paper has this option. Without the
     LayerNorm and with a table of zeros both are `none`.
     """
 
@@ -174,16 +175,16 @@ class Infused(Add):
 class AddSinusoidal(Variant):
     """x_i = w_i + c PE_i + s_i with PE of Vaswani et al. 2017, section 3.5; nothing is learned.
 
-    `scale` c is the root mean square of what is added. Vaswani et al. scale the words up instead,
-    by sqrt(d); BERT's words start at 0.02, and so do these positions (as Wang & Chen 2020's code
-    rescales them). With `scale: words` it is the deviation that the word table starts with, and
-    stays: the encoder's `initializer_range` where weights are fresh, and in a graft that of the
-    checkpoint's word table.
+    `scale` c is the root mean square of the added positions. Vaswani et al. scale the words up
+    instead, by sqrt(d); BERT's words start at 0.02, and so do these positions (as Wang & Chen
+    2020's code rescales them). With `scale: words` it is the deviation of the word table at the
+    start: the encoder's `initializer_range` if weights are fresh, and in a graft the deviation of
+    the checkpoint's word table. It does not change in training.
     """
 
     summary = "token + fixed sinusoid + segment, as the original Transformer"
     source = "Vaswani et al. 2017"
-    position_tables: Mapping[str, int] | None = {}  # a formula, which `starting_at` moves
+    position_tables: Mapping[str, int] | None = {}  # a formula, moved by `starting_at`
     first_position: int = 0
 
     def __init__(self, dims: Dimensions, *, scale: float | Literal["words"] = 0.02) -> None:
@@ -191,7 +192,7 @@ class AddSinusoidal(Variant):
         check_pairs(dims.embedding_size, "its embeddings")
         self.scale: float | Tensor
         if scale == "words":
-            # A buffer, so that it is saved with the weights.
+            # The scale is a buffer, so that it is saved with the weights.
             self.register_buffer("scale", torch.tensor(dims.initializer_range))
         else:
             self.scale = scale
@@ -247,8 +248,9 @@ class Multiply(Add):
 class Gate(Add):
     """x_i = 2 g_i w_i + 2 (1 - g_i) p_i + s_i with a scalar g_i = sigmoid(v . [w_i ; p_i] + b).
 
-    At g = 1/2 it is addition, where a graft starts. It is the scalar gate of Hallam & Tseng 2026,
-    which leaves the factor 2 to the LayerNorm that follows; here segments are added, and need it.
+    At g = 1/2 it is addition, where a graft starts. It is the scalar gate of Hallam & Tseng 2026.
+    They leave the factor 2 out, because a LayerNorm follows; here it is needed, because segments
+    are added.
     """
 
     summary = (
@@ -290,12 +292,12 @@ def angles(
 ) -> tuple[Float[Tensor, "l w2"], Float[Tensor, "l w2"]]:
     """Compute the angles of sinusoids and rotations.
 
-    They are no buffer: loading would lose it.
+    They are computed anew each time. A buffer for them would get lost when weights are loaded.
 
     Args:
         length: The number of positions.
         width: The number of dimensions, which come in pairs.
-        like: A tensor of the device and the type that the result has.
+        like: A tensor with the device and the type of the result.
         base: The base of the frequencies.
 
     Returns:

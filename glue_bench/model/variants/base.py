@@ -36,7 +36,7 @@ class Dimensions:
 
 @dataclass(frozen=True)
 class EncoderInput:
-    """What a variant hands to the encoder: what enters the first block, and changes of scores.
+    """The output of a variant: the input of the first block, and changes of scores.
 
     The scores of a block are (rotated q) (rotated k)^T * scale + bias + scores(q, k), and padding.
 
@@ -44,12 +44,12 @@ class EncoderInput:
         hidden: the sum before LayerNorm and dropout.
         bias: added to the scaled scores: one tensor for all blocks, or a sequence with one tensor
             per block, None where a block has none.
-        rotate: (block, queries, keys) -> (queries, keys), each (b, h, l, k): what the product is
-            taken of instead.
-        scores: (block, queries, keys) -> extra scores (#b, h, l, l), already scaled; the queries
-            and keys are those before `rotate`.
-        infused: added to what makes the queries and keys of every block, and not its values, after
-            the encoder's input LayerNorm and projection.
+        rotate: (block, queries, keys) -> (queries, keys), each (b, h, l, k): the queries and keys
+            that are multiplied in place of the given ones.
+        scores: (block, queries, keys) -> extra scores (#b, h, l, l), already scaled; the given
+            queries and keys are not rotated.
+        infused: rows that pass through the encoder's input LayerNorm and projection. They are added
+            to the input of the queries and keys of every block, and not to the input of the values.
     """
 
     hidden: Float[Tensor, "b l d"]
@@ -75,8 +75,8 @@ class Additive:
         segments: The s_i; None if the encoder adds none.
         norm: The LayerNorm weight applied to the sum.
         query: The first block's projection of queries, which meets p_i in BERT (TUPE, equation 3).
-            In an encoder that projects its embeddings it reads what is projected: d2 is the hidden
-            size, and d is another.
+            In an encoder that projects its embeddings, it reads the projected rows: d2 is the
+            hidden size, and d is not.
         key: The first block's projection of keys.
     """
 
@@ -90,7 +90,7 @@ class Additive:
 
 @dataclass(frozen=True)
 class Grafted:
-    """What a graft kept.
+    """How much a graft kept.
 
     Attributes:
         exact: Whether the encoder computes the same as before.
@@ -104,11 +104,11 @@ class Grafted:
 class Variant(nn.Module, ABC):
     """One answer to: how do token, segment and position embeddings meet?
 
-    `model.contract` has its promises. A subclass has a `words` table (the masked-LM head is tied to
-    it), takes `Dimensions` and plain keyword options, and scores are scaled by `score_scale`.
-    `uses_position` says whether the order of tokens may change the output; arms call a plugin's
-    variant by its `name`. `content_size` is the width of the token and segment tables where it is
-    not the embedding size.
+    `model.contract` checks what each variant promises. A subclass has a `words` table (the
+    masked-LM head is tied to it), takes `Dimensions` and plain keyword options, and scores are
+    scaled by `score_scale`. `uses_position` says whether the order of tokens may change the output;
+    arms call a plugin's variant by its `name`. `content_size` is the width of the token and segment
+    tables where it is not the embedding size.
 
     `position_tables` names the modules that are tables of absolute positions, each with the number
     of its first rows that belong to [CLS]. It is empty where only distances count. Where it is
@@ -142,7 +142,7 @@ class Variant(nn.Module, ABC):
     def forward(
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
     ) -> EncoderInput:
-        """Return what enters the first block. The encoder has checked the ids."""
+        """Return the input of the first block. The encoder has checked the ids."""
 
     @classmethod
     def described(cls, options: Mapping[str, Any], origin: str) -> str:  # noqa: ARG003
@@ -150,7 +150,7 @@ class Variant(nn.Module, ABC):
 
         Args:
             options: The arm's options; some variants need them.
-            origin: That of its weights before any pretraining of ours.
+            origin: The origin of the arm's weights before any pretraining of ours.
         """
         return cls.summary
 
@@ -158,9 +158,9 @@ class Variant(nn.Module, ABC):
     def starting_at(self, start: int) -> Iterator[None]:
         """In this block the token after [CLS] is at position `start` + 1; [CLS] stays at 0.
 
-        Sequences may then have `start` tokens less than there are positions. What depends on
-        distances alone does not change: distances are those of the places in the sequence. Raises
-        ValueError where `position_tables` is None.
+        Sequences may then be `start` tokens shorter than the number of positions. Parts that depend
+        on distances alone do not change, because distances are computed from the places in the
+        sequence. Raises ValueError where `position_tables` is None.
         """
         if self.position_tables is None:
             raise ValueError(f"{type(self).__name__} does not declare its position_tables")
@@ -178,9 +178,9 @@ class Variant(nn.Module, ABC):
                 table.weight = weight
 
     def graft(self, base: Additive) -> Grafted:
-        """Take over an additive encoder's weights as closely as possible; here content.
+        """Take over an additive encoder's weights as closely as possible.
 
-        It is called without gradients.
+        It is called without gradients. By default it takes over the tables of words and segments.
         """
         self.words.weight.copy_(base.words)
         if self.segments is not None and base.segments is not None:

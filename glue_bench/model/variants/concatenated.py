@@ -1,4 +1,4 @@
-"""Concatenation: word, position and segment have dimensions of their own.
+"""Concatenation: word, position and segment have their own dimensions.
 
 A projection may follow.
 """
@@ -23,10 +23,10 @@ class Concat(Add):
     (without projection); with projection it is the "concatenation" arm of Hallam & Tseng 2026.
 
     `init` is how M starts in fresh weights. `random` is N(0, r^2) with the encoder's
-    `initializer_range` r, as in every projection: tables of that scale then enter LayerNorm
-    r sqrt(d) times as large as they would by addition, which is 0.55 for d = 768 and 0.23 for
-    d = 128, and every dimension mixes the parts. `identity` is [I ; I ; I], so that the arm starts
-    as `add` does and differs only in what it may learn. A graft starts there in either case.
+    `initializer_range` r, as in every projection: tables of that scale then enter LayerNorm r
+    sqrt(d) times as large as they would by addition, which is 0.55 for d = 768 and 0.23 for d =
+    128, and every dimension mixes the parts. `identity` is [I ; I ; I], so that the arm starts as
+    `add` does and differs only in what it may learn. A graft starts at [I ; I ; I] in either case.
     """
 
     summary = "token, position and segment concatenated, then projected"
@@ -36,12 +36,12 @@ class Concat(Add):
         super().__init__(dims)
         parts = 2 if self.segments is None else 3
         kind: type[nn.Linear] = SumOfParts if init == "identity" else nn.Linear
-        # No bias: the LayerNorm that follows has one.
+        # The projection has no bias: the LayerNorm that follows has one.
         self.projection = kind(parts * dims.embedding_size, dims.embedding_size, bias=False)
 
     @classmethod
     def described(cls, options: Mapping[str, Any], origin: str) -> str:
-        """Say how the projection starts; of a checkpoint's own projection nothing is known."""
+        """Say how the projection starts. A checkpoint does not tell how its own started."""
         if origin not in (SCRATCH, "grafted"):
             return cls.summary
         is_sum = origin == "grafted" or options.get("init") == "identity"
@@ -64,7 +64,7 @@ class Concat(Add):
 
 
 class SumOfParts(nn.Linear):
-    """A projection of parts side by side that starts as their sum where fresh weights are drawn."""
+    """A projection of parts side by side. With fresh weights it starts as the sum of the parts."""
 
     def fresh_weight(self: nn.Linear) -> Float[Tensor, "d parts_d"]:
         """Return [I ; I ; ...] in the shape of the weight."""
@@ -75,7 +75,7 @@ class SumOfParts(nn.Linear):
 class ConcatSplit(Variant):
     """x_i = [w_i + s_i ; p_i], with positions in `position_share` of the d dimensions.
 
-    It is addition where every table is zero in the dimensions of the opposite part. Kitaev & Klein
+    It is addition if every table is zero in the dimensions of the opposite part. Kitaev & Klein
     2018 give positions half of the dimensions; their factored attention keeps the parts apart in
     every block, here attention and feed-forward layers mix them (their `--no-partitioned`), so that
     any share will do. An arm with tables wider than its blocks (`embedding_size`) can give its
@@ -114,8 +114,8 @@ class ConcatSplit(Variant):
     def graft(self, base: Additive) -> Grafted:
         """Reduce the token and the position table by a truncated SVD each.
 
-        Segments are reduced like the tokens they join. The blocks stay as they are: only where the
-        tables are already split does it compute the same.
+        Segments are reduced like the tokens they join. The blocks stay as they are. So the graft is
+        exact only if the tables are already split.
         """
         split = self.words.embedding_dim
         content = principal_basis(base.words, slice(split))
@@ -144,13 +144,13 @@ def reduce_table(
 def principal_basis(table: Float[Tensor, "rows d"], place: slice) -> Float[Tensor, "d r"]:
     """Return orthonormal columns over the table's first r right singular vectors, not centred.
 
-    r is the size of `place`. Every rotation of the columns keeps the same variance; the one is
-    taken that brings `table @ basis` nearest to `table[:, place]`, the coordinates whose place it
-    takes (orthogonal Procrustes, Schönemann 1966). It also makes the result independent of the
+    r is the size of `place`. Every rotation of the columns keeps the same variance. The rotation
+    that brings `table @ basis` nearest to `table[:, place]`, the coordinates that it replaces, is
+    taken (orthogonal Procrustes, Schönemann 1966). It also makes the result independent of the
     signs that the solver chose.
     """
-    # Of d x d instead of rows x d: its eigenvectors are the right singular vectors. In float64, as
-    # it squares.
+    # The eigenvectors of this d x d matrix are the right singular vectors of the table, which has
+    # many rows. It is computed in float64, because it has squares.
     gram = table.double().mT @ table.double()
     nearest = gram[:, place]
     top = torch.linalg.eigh(gram).eigenvectors[:, -nearest.shape[1] :]

@@ -1,9 +1,9 @@
 """A variant's options, declared by its constructor's keywords; and the module that they make.
 
-An option has a default, and the type of its annotation or, without one, of its default. What a file
-gives is held to that type as JSON has it: `"false"` is no bool, and `true` no number. There is one
-form to compare: JSON values, without the options that equal their default, so that to write a
-default out changes nothing.
+An option has a default, and the type of its annotation or, without one, of its default. A value
+from a file must have that type in JSON: `"false"` is no bool, and `true` is no number. Options are
+compared in one form: as JSON values, without options that equal their default. So writing a default
+into a file changes nothing.
 """
 
 import inspect
@@ -24,25 +24,25 @@ SEGMENTS = "segments"
 SEGMENT_PLACES = ("input", "scores", "none")
 """Where segments enter, an axis of its own.
 
-`input` adds (or concatenates) their embedding, as BERT. `scores` gives each head a scalar for each
-pair of segments, as DIET. `none` drops them, as TUPE.
+`input` adds (or concatenates) their embedding, as BERT does. `scores` gives each head a scalar for
+each pair of segments, as DIET does. `none` drops them, as TUPE does.
 """
 
 
 class Option(NamedTuple):
     """One keyword of a variant's constructor: its type and, as JSON, its default."""
 
-    kind: Any  # a TypeAdapter, which the tests' type checks do not know as a type
+    kind: Any  # a TypeAdapter, which the type checks of tests do not know
     default: Any
 
 
 @cache
 def declared(variant: type[Variant], name: str) -> Mapping[str, Option]:
-    """Return the options of a variant: its own, then `segments`, which all have.
+    """Return the options of a variant: its own, then `segments`, which every variant has.
 
     Args:
         variant: The class.
-        name: What it is called in errors.
+        name: The name of the variant in errors.
 
     Returns:
         The options by name.
@@ -54,13 +54,13 @@ def declared(variant: type[Variant], name: str) -> Mapping[str, Option]:
     options: dict[str, Option] = {}
     inherited = inspect.signature(Variant.__init__).parameters
     parameters = list(inspect.signature(variant.__init__).parameters.items())
-    for option, parameter in parameters[2:]:  # after self and dims
+    for option, parameter in parameters[2:]:  # the first two are self and dims
         is_open_ended = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if is_open_ended or parameter == inherited.get(option):
             continue
         try:
             options[option] = _option(variant, option, parameter)
-        except Exception as error:  # what an annotation that is text may raise is anything
+        except Exception as error:  # an annotation that is a text may raise anything
             needs = "needs a `*` before it, a default, and a type that JSON has"
             reason = first_line(error)
             fault = f"option '{option}' {needs}: {reason}"
@@ -88,8 +88,8 @@ def check_variant(name: str, options: Mapping[str, Any], place: str = "") -> dic
 
     Args:
         name: The name of the variant.
-        options: Options as a file gives them.
-        place: Where they stand, for messages.
+        options: The options, as a file has them.
+        place: The place of the options, for messages.
 
     Returns:
         The values by name.
@@ -114,7 +114,7 @@ def check_variant(name: str, options: Mapping[str, Any], place: str = "") -> dic
         try:
             written = json.dumps(value, allow_nan=False)
             parsed[option] = permitted[option].kind.validate_json(written, strict=True)
-        except (ValueError, TypeError) as error:  # the second where JSON has no such value
+        except (ValueError, TypeError) as error:  # TypeError if JSON has no such value
             reason = _reason(error)
             raise UserError(f"{prefix}{about}: {reason}, not {quoted(value)}") from error
     return parsed
@@ -132,7 +132,7 @@ def _reason(error: Exception) -> str:
 def canonical_options(name: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a variant's options in the form to compare, hash and store.
 
-    They are JSON's values, without defaults. Raises UserError as `check_variant`.
+    The form is JSON values without defaults. Raises UserError as `check_variant` does.
     """
     canonical: dict[str, Any] = {}
     for option, value in check_variant(name, options or {}).items():
@@ -146,8 +146,8 @@ def canonical_options(name: str, options: Mapping[str, Any] | None) -> dict[str,
 def segments_enter(config: EncoderConfig) -> str:
     """Return where segments enter: one of SEGMENT_PLACES; `none` if the encoder has no segments.
 
-    Raises UserError where they are to enter the scores of an encoder that has fewer than two:
-    nothing is learned there.
+    Raises UserError if segments should enter the scores of an encoder that has fewer than two
+    segments: nothing would be learned.
     """
     options = config.variant_options or {}
     place = options.get(SEGMENTS, "input")
@@ -161,7 +161,7 @@ def segments_enter(config: EncoderConfig) -> str:
 def build_variant(config: EncoderConfig) -> Variant:
     """Build the variant that a configuration names, with fresh weights.
 
-    Raises UserError as `check_variant`.
+    Raises UserError as `check_variant` does.
     """
     options = check_variant(config.variant, config.variant_options or {})
     options.pop(SEGMENTS, None)
@@ -181,7 +181,7 @@ def build_variant(config: EncoderConfig) -> Variant:
     variant = VARIANTS[config.variant]
     try:
         return variant(dims, **options)
-    except Exception as error:  # what the code of a plugin raises is anything
+    except Exception as error:  # the code of a plugin may raise anything
         cause = " ".join(str(error).split())
         reason = f"cannot be made with options {config.variant_options or {}}: {cause}"
         raise UserError(f"variant '{config.variant}' {reason}") from error

@@ -26,16 +26,17 @@ from glue_bench.model.variants.base import (
 
 BUCKETS = 32
 MAX_DISTANCE = 128
-"""Those of T5."""
+"""The distance from which on all distances share a bucket, as in T5."""
 TERMS = ("content-position", "position-content")
 
 
 class RelativeBias(nn.Module):
     """T5's bucketed bias (Raffel et al. 2020, section 2.1), one scalar a head and bucket.
 
-    It is not scaled by 1 / sqrt(k). Half of the buckets are for keys to the right; of each half,
-    half are for single distances and the rest grow logarithmically up to MAX_DISTANCE and beyond.
-    `extra` rows at the end of the table belong to no distance.
+    It is not scaled by 1 / sqrt(k). Half of the buckets are for keys to the right. In each half,
+    half of the buckets are for single distances. The other buckets grow logarithmically up to
+    MAX_DISTANCE, and the last one has all larger distances. `extra` rows at the end of the table
+    belong to no distance.
     """
 
     def __init__(self, num_heads: int, extra: int = 0) -> None:
@@ -47,7 +48,8 @@ class RelativeBias(nn.Module):
         distance = offset.abs()
         half = BUCKETS // 2
         exact = half // 2
-        # In float32 like T5: a trained table expects its rounding at a bucket's edge.
+        # It is computed in float32 like T5: a trained table expects T5's rounding at the edge of a
+        # bucket.
         ratio = torch.log(distance.clamp(min=1).float() / exact) / math.log(MAX_DISTANCE / exact)
         growing = exact + (ratio * (half - exact)).long()
         logarithmic = growing.clamp(max=half - 1)
@@ -60,8 +62,8 @@ class Relative(Variant):
     """T5's bias alone (Raffel et al. 2020, section 2.1): no position enters anywhere else.
 
     All blocks share the bias, as in T5. T5 also leaves out the scale 1 / sqrt(k) and has another
-    LayerNorm; here the blocks are those of all arms. With a bias of zero, where a graft starts, it
-    is `none`, exactly.
+    LayerNorm; here the blocks are the same as in all arms. With a bias of zero, where a graft
+    starts, it is `none`, exactly.
     """
 
     summary = "T5's bucketed bias on the scores alone, no position table"
@@ -111,8 +113,8 @@ class Alibi(Variant):
     """a_ij -= m_h |i - j| with fixed slopes (Press, Smith & Lewis 2022), as encoders use it.
 
     The paper's model is a decoder, which sees only what is to the left. Here both sides get the
-    same bias, so that a head cannot tell a token's left neighbour from its right one: direction
-    shows in the distance to [CLS] alone. The slopes are the paper's, the geometric sequence from
+    same bias, so that a head cannot tell a token's left neighbour from its right one: only the
+    distance to [CLS] shows the direction. The slopes are the paper's, the geometric sequence from
     2^(-8/h) on, interleaved where h is no power of two.
     """
 
@@ -127,7 +129,8 @@ class Alibi(Variant):
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
     ) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
-        # Filled in place: a list would be copied from the host, which waits for a GPU.
+        # Slopes are filled on the device: a list would be copied from the host, which waits for a
+        # GPU.
         slopes = torch.cat([hidden.new_full((1,), slope) for slope in self.slopes()])
         distance = offsets(token_ids.shape[1], hidden).abs()
         return EncoderInput(hidden, -rearrange(slopes, "h -> 1 h 1 1") * distance)
@@ -148,8 +151,8 @@ class Shaw(Variant):
     Equation 4 of TUPE, and equation 4 of Shaw et al. 2018. Each block has its own table of keys,
     shared by its heads; j - i is clipped to -max_distance and +max_distance.
 
-    What is missing: the paper's relative values a^V, which it adds to what attention mixes (its
-    equation 3).
+    What is missing: the paper's relative values a^V, which the paper adds to the output of
+    attention (its equation 3).
     """
 
     summary = "a learned key vector for each distance, in each block (relative keys, Shaw et al.)"
@@ -184,8 +187,8 @@ class RelativeKeyQuery(Variant):
         a_ij = (q_i . k_j + q_i . e_(j - i) + e_(j - i) . k_j) / sqrt(k)
 
     Each block has its own table e, shared by its heads and not clipped: 2n - 1 rows for n
-    positions. The scale is that of the paper and of transformers 4, although there are three terms.
-    Row j - i + n - 1 here is row i - j + n - 1 of transformers' `distance_embedding`; a BERT
+    positions. The scale is the same as in the paper and in transformers 4, although there are three
+    terms. Row j - i + n - 1 here is row i - j + n - 1 of transformers' `distance_embedding`; a BERT
     checkpoint with `position_embedding_type: relative_key_query` is read as this variant, and one
     with `relative_key` as `shaw` with `max_distance` n - 1. With a table of zeros it is `none`.
     """
@@ -207,14 +210,14 @@ class RelativeKeyQuery(Variant):
         hidden = self.words_and_segments(token_ids, segment_ids)
         length = token_ids.shape[1]
         middle = self.dims.max_positions - 1
-        # Only the 2l - 1 distances that occur are multiplied.
+        # Only the 2l - 1 occurring distances are multiplied.
         rows = offsets(length, hidden) + length - 1
 
         def relative_scores(block: int, query: Tensor, key: Tensor) -> Tensor:
             weight = self.distances[block].get_parameter("weight")
             table = weight[middle - length + 1 : middle + length]
             of_query = by_distance(query * self.score_scale, table, rows)
-            # Gathered with a row a key and a column a query.
+            # The result has a row per key and a column per query.
             of_key = by_distance(key * self.score_scale, table, rows.mT).mT
             return of_query + of_key
 
@@ -226,8 +229,8 @@ class Disentangled(Variant):
 
         a_ij = (Q^c_i K^c_j + Q^c_i K^r_m + K^c_j Q^r_m) / sqrt(3k)
 
-    K^r = P W_kr (`keys`) without bias and Q^r = P W_qr (`queries`) with bias, of their own in each
-    block; P (`distances`) has 2n rows and is shared. The paper writes j - i + n for Q^r; its code,
+    K^r = P W_kr (`keys`) without bias and Q^r = P W_qr (`queries`) with bias, each block has its
+    own; P (`distances`) has 2n rows and is shared. The paper writes j - i + n for Q^r; its code,
     followed here, takes i - j + n for both. With one of the two `terms` the scale is 1 / sqrt(2k),
     as in that code.
 
@@ -269,15 +272,15 @@ class Disentangled(Variant):
         heads = partial(rearrange, pattern="r (h k) -> h r k", h=self.dims.num_heads)
 
         def relative_scores(block: int, query: Tensor, key: Tensor) -> Tensor:
-            # Content-position reads the query alone and position-content the key alone, so each is
-            # scaled once.
+            # Content-position reads the query alone, and position-content reads the key alone, so
+            # each term is scaled once.
             terms: list[Tensor] = []
             if self.keys:
                 project = self.keys[block]
                 relative_keys = heads(project(table))
                 terms.append(by_distance(query * self.score_scale, relative_keys, rows))
             if self.queries:
-                # Gathered with a row a key and a column a query, so the choice and the result are
+                # The result has a row per key and a column per query, so that rows and result are
                 # transposed.
                 project = self.queries[block]
                 relative_queries = heads(project(table))
@@ -296,9 +299,9 @@ def offsets(length: int, like: Tensor) -> Int[Tensor, "l l"]:
 def by_distance(
     heads: Float[Tensor, "b h l k"], table: Float[Tensor, "*h r k"], rows: Int[Tensor, "l l"]
 ) -> Float[Tensor, "b h l l"]:
-    """Compute heads_i . table[rows_ij] by one product, then a choice.
+    """Compute heads_i . table[rows_ij]: one product with all rows, and then a selection.
 
-    The table is one for all heads or one a head.
+    There is one table for all heads, or one per head.
     """
     products = heads @ table.mT
     return torch.gather(products, -1, rows.expand(*products.shape[:2], -1, -1))

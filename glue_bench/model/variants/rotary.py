@@ -98,10 +98,10 @@ class Polar(Variant):
 
         a_ij = sum over c of softplus(q_ic) softplus(k_jc) cos((j - i) theta_c + delta_c) / sqrt(k)
 
-    with theta_c = base^(-c/k) for each of the k dimensions c of a head. In RoPE the angle of a pair
-    of queries and keys depends on what they are as well as where; here magnitudes are of the words
-    alone and angles of the positions alone. The delta_c are learned, start at 0 and are held within
-    -2 pi and 0. Each block and head has its own. The paper's models are decoders.
+    with theta_c = base^(-c/k) for each of the k dimensions c of a head. In RoPE the angle of a
+    query and a key depends on their content as well as on their positions. Here magnitudes depend
+    on the words alone, and angles on the positions alone. The delta_c are learned, start at 0 and
+    are held within -2 pi and 0. Each block and head has its own. The paper's models are decoders.
     """
 
     summary = "magnitudes of words and angles of positions make the scores (PoPE)"
@@ -118,7 +118,7 @@ class Polar(Variant):
         self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
     ) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
-        # An angle for each dimension, where `angles` gives one for each pair.
+        # Each dimension has an angle, but `angles` gives one for each pair of dimensions.
         sine, cosine = angles(token_ids.shape[1], 2 * self.dims.head_size, hidden, self.base)
 
         def polar_scores(block: int, query: Tensor, key: Tensor) -> Tensor:

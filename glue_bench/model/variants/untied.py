@@ -1,4 +1,4 @@
-"""Positions untied from words, in the scores alone, with projections of their own (TUPE).
+"""Positions untied from words: they enter the scores alone, by their own projections (TUPE).
 
 Shapes: l length, n = l + 1 rows of the table, h heads, k head size, u sets of projections.
 """
@@ -30,7 +30,7 @@ TERMS = ("word-word", "word-position", "position-word", "position-position")
 
 
 class PositionModules(NamedTuple):
-    """What TUPE computes the scores of positions with.
+    """The modules by which TUPE computes the scores of positions.
 
     Attributes:
         table: The p_i.
@@ -46,7 +46,7 @@ class PositionModules(NamedTuple):
 
     @classmethod
     def built(cls, dims: Dimensions, rows: int, width: int) -> "PositionModules":
-        """Build them with `rows` of the table, and projections to `width` dimensions."""
+        """Build the modules with a table of `rows` rows and projections to `width` dimensions."""
         size = dims.embedding_size
         return cls(
             nn.Embedding(rows, size),
@@ -71,9 +71,9 @@ class Untied(Variant):
     block by block in one projection; the table and its LayerNorm stay shared. Shapes: u is 1 with
     `share`, else the number of blocks that have these scores.
 
-    Two options are of no paper; they take TUPE apart. Only the chosen `blocks` have the scores of
-    positions; all blocks keep the scale 1 / sqrt(2k). (The scores of an untied [CLS] have no
-    position, so that [CLS] hears of positions one block later.) With `add_positions` p_i is also
+    No paper has the next two options, which take TUPE apart. Only the chosen `blocks` have the
+    scores of positions; all blocks keep the scale 1 / sqrt(2k). (The scores of an untied [CLS] have
+    no position, so that [CLS] hears of positions one block later.) With `add_positions` p_i is also
     added to w_i + s_i at the input, as BERT adds it: row i + 1 of the same table, without its
     LayerNorm.
     """
@@ -116,8 +116,8 @@ class Untied(Variant):
         length = token_ids.shape[1]
         if self.add_positions:
             hidden = hidden + self.positions.weight[1 : length + 1]
-        # Split once: an index for each block would allocate the gradient of all of them, (u h l l),
-        # each time.
+        # The biases are split once: an index for each block would allocate a gradient for all
+        # blocks, (u h l l), each time.
         biases = self.score_bias(length).split(1)
         if len(self.blocks) == self.dims.num_blocks:
             return EncoderInput(hidden, biases[0] if self.share else biases)
@@ -129,9 +129,9 @@ class Untied(Variant):
     def score_bias(self, length: int) -> Float[Tensor, "u h l l"]:
         """Return what positions add to the scaled scores of blocks: reset_theta of equation 9.
 
-        theta_1 = (p_theta1 U^Q)(p_theta1 U^K)^T / sqrt(2k) fills row 0, that of [CLS] to [CLS]
-        included. theta_2, the same of p_theta2, fills the rest of column 0. A constant row changes
-        no softmax, so theta_1 never learns.
+        theta_1 = (p_theta1 U^Q)(p_theta1 U^K)^T / sqrt(2k) fills row 0, including the score of
+        [CLS] to [CLS]. theta_2 is the same product of p_theta2, and fills the rest of column 0. A
+        constant row does not change softmax, so theta_1 never learns.
         """
         scores = self.position_scores(length)
         theta_1 = scores[:, :, 0, 0]
@@ -149,7 +149,7 @@ class Untied(Variant):
     def graft(self, base: Additive) -> Grafted:
         """Start at the position-position term of the additive encoder's first block (equation 6).
 
-        Every block starts at the same: see `start_positions` and `start_projection`.
+        Every block starts with the same weights: see `start_positions` and `start_projection`.
         """
         start_positions(base, self.positions, self.position_norm)
         query = base.query * self.score_terms**0.5
@@ -161,8 +161,8 @@ class Untied(Variant):
 def start_positions(base: Additive, table: nn.Embedding, norm: nn.LayerNorm) -> None:
     """Let a table and its LayerNorm start at an additive encoder's positions.
 
-    There p enters as norm * p / std(w + p + s); here LayerNorm makes it p / std(p). The norm's
-    weight makes up for the ratio.
+    In the additive encoder p enters as norm * p / std(w + p + s). Here LayerNorm makes it p /
+    std(p). The weight of this LayerNorm starts at the ratio of the two.
     """
     extra = table.num_embeddings - len(base.positions)  # TUPE's table has one row more
     first_rows = base.positions[:1].expand(extra, -1)
@@ -179,9 +179,9 @@ def start_positions(base: Additive, table: nn.Embedding, norm: nn.LayerNorm) -> 
 def start_projection(projection: nn.Linear, weight: Float[Tensor, "hk d"]) -> None:
     """Let a projection of positions start at the first block's, if the widths agree.
 
-    Where the encoder projects its embeddings (ELECTRA-small), its W^Q and W^K take what is
-    projected and do not fit p. U^Q and U^K then stay fresh, and positions start at scores that are
-    not those of the checkpoint.
+    If the encoder projects its embeddings (ELECTRA-small), its W^Q and W^K take projected rows and
+    do not fit p. Then U^Q and U^K stay fresh, and the scores of positions do not start at the
+    checkpoint's.
     """
     projection.bias.zero_()
     sets, remainder = divmod(projection.out_features, len(weight))
@@ -205,8 +205,8 @@ class UntiedRelative(Untied):
     """TUPE-R (equation 11): TUPE-A plus T5's bias, and [CLS] reset in both.
 
     As in the official code the two parts are reset separately, so that the effective constant is
-    theta_1 or theta_2 plus a learned scalar a head: bucket 32, one more than T5's, for others to
-    [CLS]; bucket 16, of no distance, for [CLS] to others.
+    theta_1 or theta_2 plus a learned scalar per head. For others to [CLS] it is bucket 32, one more
+    than T5 has. For [CLS] to others it is bucket 16, which belongs to no distance.
     """
 
     summary = "TUPE-R: TUPE-A, and T5's bucketed bias with [CLS] untied there too"
@@ -256,9 +256,9 @@ class ConcatHeads(Variant):
         a_ij = [q_c ; q_p] . [k_c ; k_p] / sqrt(k + r) = (q_c . k_c + q_p . k_p) / sqrt(k + r)
 
     per head, with q_c = x_i W^Q and k_c = x_j W^K of size k, q_p = LN(p_i) U^Q and k_p = LN(p_j)
-    U^K of size r (`position_size`). Each block has its own U^Q and U^K. Values, and what enters the
-    first block, are of words alone. Kitaev & Klein 2018 concatenate like this in every block; there
-    positions have values and a residual stream, too.
+    U^K of size r (`position_size`). Each block has its own U^Q and U^K. Values, and the input of
+    the first block, come from words alone. Kitaev & Klein 2018 concatenate like this in every
+    block; there positions have values and a residual stream, too.
 
     With r = k it is `untied-tie-cls` without `share`, exactly: TUPE's two terms are the scores of a
     concatenation with block-diagonal projections. With r = 0 it is `none`. In a graft U^Q and U^K
@@ -311,9 +311,10 @@ class FourTerm(Variant):
             (x_i W^Q)(x_j W^K)^T, (x_i W^Q)(p_j U^K)^T, (p_i U^Q)(x_j W^K)^T, (p_i U^Q)(p_j U^K)^T
 
     U^Q and U^K are shared by all blocks and p is normalised, as in TUPE; [CLS] is not untied, and
-    no term reads row 0 of the table. The terms that hold x are computed in every block, the last
-    one once. What none of the terms reads is not there: U^Q only with a term whose query is a
-    position, U^K only with one whose key is, and no table of positions for words alone.
+    no term reads row 0 of the table. The terms with x are computed in every block, and the last
+    term is computed once. A part that no term reads does not exist: there is U^Q only if the query
+    of a term is a position, U^K only if the key of a term is a position, and a table of positions
+    only with one of them.
     """
 
     summary = (
@@ -331,7 +332,8 @@ class FourTerm(Variant):
         self.score_terms = len(self.terms)
         self.uses_position = self.terms != {"word-word"}
         self.position_tables = {"positions": 2} if self.uses_position else {}
-        # All are drawn and some are kept: what is drawn after them is the same for any terms.
+        # All projections are drawn, and some are kept: so later modules draw the same numbers for
+        # any terms.
         width = dims.num_heads * dims.head_size
         modules = PositionModules.built(dims, dims.max_positions + 1, width)
         if self.uses_position:
@@ -350,7 +352,7 @@ class FourTerm(Variant):
             return EncoderInput(hidden)
         rows = self.position_norm(self.positions.weight[1 : token_ids.shape[1] + 1])
         split = partial(rearrange, pattern="l (h k) -> 1 h l k", h=self.dims.num_heads)
-        # By side, the heads of positions that the terms read.
+        # The heads of positions that the terms read, by side (query or key).
         heads: dict[str, Tensor] = {}
         if self.position_query is not None:
             heads["query"] = split(self.position_query(rows)) * self.score_scale
