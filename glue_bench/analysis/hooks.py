@@ -60,7 +60,7 @@ class InputSum:
         """
         if not self.has_positions:
             raise LeftOut(
-                "no position enters at the input, which positions would share with the words"
+                "no position enters at the input, so that it has no sum of words and positions"
             )
         if shared:
             common = moving(float64(self.words)) & moving(float64(self.positions))
@@ -101,7 +101,8 @@ def input_sum(model: EncoderModel, positions: int) -> InputSum:
     actual = read_input(sample)
     if (actual - words[sample] - first).abs().max() > EXACT * actual.abs().max():
         raise LeftOut(
-            "what enters the encoder is no sum of a row of the token and a row of its position"
+            "the input of the encoder is not the sum of a row for the token and "
+            "a row for its position"
         )
     mean = words.mean(0) + first.mean(0)
     return InputSum(words - words.mean(0), first - first.mean(0), mean)

@@ -17,7 +17,9 @@ from glue_bench.stats.runs import ColumnRuns, Runs
 
 DIVERGED = "a run has diverged, or predicted another number of rows"
 OTHER_PIECES = "it was measured on other pieces of text"
-OTHER_EPOCH = "a run is reported after an earlier epoch than the last, of which its predictions are"
+OTHER_EPOCH = (
+    "a run is reported after an earlier epoch, but its predictions are from the last epoch"
+)
 NO_LABELS = (
     "there are no gold labels beside the predictions: "
     "the same `glue-bench run` again adds them and runs no cell twice"

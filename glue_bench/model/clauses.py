@@ -275,7 +275,7 @@ def draws(config: EncoderConfig) -> str | None:
                 key = f"{title}: {name}"
                 if not torch.equal(weight, first_weights.setdefault(key, weight)):
                     advice = "draw it by torch's, numpy's or Python's generator"
-                    return f"{key} is another each time; {advice}"
+                    return f"{key} differs each time; {advice}"
     return None
 
 

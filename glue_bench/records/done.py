@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from glue_bench.records.values import PretrainingRecord, Record, TaskFacts
 
-START_REPLACED = "it started from weights of {start} that were made again since"
-NO_MODEL = "it has left no model, which is asked for"
-NO_PREDICTIONS = "it has left no test predictions, which are asked for"
-OTHER_DIAGNOSTIC = "it has predicted another AX than the data have now, or none"
+START_REPLACED = "it started from weights of {start} that were made again later"
+NO_MODEL = "its model is asked for, and is not there"
+NO_PREDICTIONS = "its test predictions are asked for, and are not there"
+OTHER_DIAGNOSTIC = "it has no predictions of the AX that the data have now"
 
 
 def replaced_start(

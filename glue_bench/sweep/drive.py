@@ -138,7 +138,7 @@ class Loop:
             if self.queued and not self.running:  # no machine is left in the cluster
                 if not no_room:
                     self.observers.say(
-                        "no machine has room for a job now; the sweep goes on when one has"
+                        "no machine has room for a job now; the sweep goes on when there is room"
                     )
                 no_room = True
                 time.sleep(TURN_SECONDS)

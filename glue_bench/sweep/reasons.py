@@ -13,13 +13,13 @@ from glue_bench.records.store import Store
 from glue_bench.records.values import Job, Plan, Pretraining
 from glue_bench.sweep.jobs import WorkLeft, has_other_rate
 
-GONE_WEIGHTS = "its weights are gone, and others start from them"
-OTHER_RATE = "its search, run again since, has chosen another learning rate"
+GONE_WEIGHTS = "its weights are gone, and other jobs start from them"
+OTHER_RATE = "its search ran again, and has chosen another learning rate"
 DAMAGED = "its record is damaged"
-LIES_ASIDE = "its result lies aside since a run was interrupted; the next run puts it back"
+LIES_ASIDE = "an interrupted run has set its result aside; the next run puts it back"
 GONE_RECORD = "its record is gone, and finished runs started from it"
 NOT_RUN = "not run yet"
-COMPUTES_OTHERWISE = "glue-bench computes otherwise since"
+COMPUTES_OTHERWISE = "glue-bench computes it differently now"
 Facts = dict[str, Any]
 
 

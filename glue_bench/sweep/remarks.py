@@ -68,9 +68,8 @@ def arms_in_float32(situation: Situation) -> Iterator[str]:
         return
     inputs = situation.inputs
     compute = situation.compute
-    if (
-        situation.executor.in_parallel
-    ):  # this process leaves the GPU alone, which may admit one process only
+    if situation.executor.in_parallel:
+        # This process leaves the GPU alone, because the GPU may admit only one process.
         compute = replace(compute, device=torch.device("cpu"))
     pending = {job.arm for job in situation.work.jobs}
     in_float32 = []
@@ -91,7 +90,7 @@ def arms_without_segments(situation: Situation) -> Iterator[str]:
         if of_tokenizer > 1 >= of_encoder:
             names.append(arm.name)
     if names and any(inputs.tasks.has_pairs(task) for task in inputs.experiment.tasks):
-        cause = "because the encoder has no other"
+        cause = "because the encoder has one segment"
         yield f"both texts of a pair are segment 0, {cause}: {', '.join(names)}"
 
 
@@ -103,7 +102,7 @@ def heads_that_are_left(situation: Situation) -> Iterator[str]:
         if inputs.arms[arm.name].start.leaves_head:
             names.append(arm.name)
     if names:
-        fresh = "it is not used, every cell trains a fresh one"
+        fresh = "it is not used, because every cell trains a fresh one"
         yield f"the checkpoint has a trained classification head; {fresh}: {', '.join(names)}"
 
 
@@ -120,9 +119,9 @@ def cells_of_other_devices(situation: Situation) -> Iterator[str]:
     del devices[situation.device]
     if count := devices.total():
         names = " and ".join(sorted(devices))
-        effect = "they count as done, another --results computes all anew"
-        devices_of_others = f"computed on {names}, not on {situation.device} as this run"
-        yield f"{devices_of_others}: {count:,} finished; {effect}"
+        effect = "they count as done; another --results computes them again"
+        devices_of_others = f"computed on {names}, and not on {situation.device} like this run"
+        yield f"finished cells {devices_of_others}: {count:,}; {effect}"
 
 
 def pretrainings_again(situation: Situation) -> Iterator[str]:
@@ -138,14 +137,14 @@ def pretrainings_again(situation: Situation) -> Iterator[str]:
                 cause = OTHER_RATE
             else:
                 cause = "its weights are gone"
-            effect = "which run again if its weights come out otherwise"
+            effect = "which run again if the new weights differ"
             cells = f"finished cells that started from it: {count:,}"
             yield f"{job.label} is pretrained again: {cause}; {cells}, {effect}"
 
 
 def outdated_cells(situation: Situation) -> Iterator[str]:
     if count := len(situation.work.finished.outdated):
-        cause = "as what they started from was made again since"
+        cause = "because the weights that they started from were made again"
         yield f"finished cells that are in no table, {cause}: {count:,}"
 
 
@@ -161,8 +160,9 @@ def cells_again(situation: Situation) -> Iterator[str]:
     """Count the finished cells that run again, because a model or predictions are asked for."""
     records = situation.work.finished.records
     if count := sum(job.id in records for job in situation.work.jobs):
-        cause = "for a model or test predictions; on a GPU scores may come out otherwise"
-        yield f"finished cells that run again, whole: {count:,}, {cause}"
+        cause = "because their models or test predictions are asked for"
+        effect = "on a GPU their scores may differ"
+        yield f"finished cells that run again: {count:,}, {cause}; {effect}"
 
 
 def cores_that_are_idle(situation: Situation) -> Iterator[str]:

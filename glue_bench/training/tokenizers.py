@@ -145,7 +145,7 @@ def _no_files(name: str, folder: Path) -> str:
             "a checkpoint is a folder with config.json, weights and the files of its tokenizer"
         )
     return (
-        f"no tokenizer in '{name}': none of its files is one; "
+        f"no tokenizer in '{name}': none of its files is a tokenizer's; "
         f"copy the tokenizer's files there, or {NAME_ONE}"
     )
 

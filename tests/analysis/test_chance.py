@@ -35,13 +35,15 @@ def interval_holds_the_mean(draw: np.random.Generator) -> bool:
 
 
 def band_holds_another_draw(draw: np.random.Generator) -> bool:
-    return is_inside(prediction_band(draw.standard_normal(3)), draw.standard_normal())
+    band = prediction_band(draw.standard_normal(3))
+    return is_inside(band, draw.standard_normal())
 
 
 def band_holds_another_share(draw: np.random.Generator) -> bool:
     shares = draw.binomial(400, 0.995, 5) / 400
     band = share_band(shares, trials=400, examples=2_000)
-    return is_inside(band, draw.binomial(2_000, 0.995) / 2_000)
+    share = draw.binomial(2_000, 0.995) / 2_000
+    return is_inside(band, share)
 
 
 @pytest.mark.parametrize(
@@ -66,14 +68,17 @@ def test_the_interval_of_a_share_covers_it(share, sequences):
     generator = np.random.default_rng(0)
     hits = 0
     for _ in range(400):
-        sums = Sums(generator.binomial(4, share, sequences), trials)
+        drawn = generator.binomial(4, share, sequences)
+        sums = Sums(drawn, trials)
         hits += is_inside(sums.share_interval, share)
     assert 0.93 < hits / 400 <= 1
 
 
 def test_an_interval_needs_two_sequences():
     sums = Sums(np.array([0.0, 3.0]), np.array([0.0, 4.0]))
-    assert np.isnan([sums.standard_error, *sums.interval, *sums.share_interval]).all()
+    assert np.isnan(sums.standard_error)
+    assert np.isnan(sums.interval).all()
+    assert np.isnan(sums.share_interval).all()
 
 
 def test_the_interval_of_no_hit_is_that_of_a_trial_for_each_sequence():
@@ -84,22 +89,28 @@ def test_the_interval_of_no_hit_is_that_of_a_trial_for_each_sequence():
 
 
 def test_ties_alone_have_no_spread():
-    """As in an encoder without positions."""
-    assert Sums(np.full(8, 2.0), np.full(8, 4.0)).share_interval == (0.5, 0.5)
+    """An encoder without positions has ties alone."""
+    hits = np.full(8, 2.0)
+    sums = Sums(hits, 2 * hits)
+    assert sums.share_interval == (0.5, 0.5)
 
 
 def test_a_standard_error_is_that_of_a_ratio():
     """It is the spread of the ratio when sequences of several sizes are drawn anew."""
     generator = np.random.default_rng(1)
     counts = generator.integers(1, 9, size=400).astype(float)
-    sums = counts * generator.normal(2, 0.5, size=400) + generator.normal(size=400)
+    of_sequences = generator.normal(2, 0.5, size=400)
+    noise = generator.normal(size=400)
+    sums = counts * of_sequences + noise
     chosen = generator.integers(400, size=(2000, 400))
     ratios = sums[chosen].sum(1) / counts[chosen].sum(1)
-    assert Sums(sums, counts).standard_error == pytest.approx(ratios.std(), rel=0.06)
+    standard_error = Sums(sums, counts).standard_error
+    assert standard_error == pytest.approx(ratios.std(), rel=0.06)
 
 
 def test_the_middle_of_many_draws():
-    assert middle_band(np.linspace(0, 1, 1001)) == pytest.approx((0.025, 0.975))
+    draws = np.linspace(0, 1, 1001)
+    assert middle_band(draws) == pytest.approx((0.025, 0.975))
 
 
 def test_a_share_without_a_miss_leaves_room():
@@ -114,15 +125,18 @@ def test_a_share_without_a_miss_leaves_room():
 @torch.no_grad()
 def rows_of_fresh_weights(seed: int) -> Iterator[Row]:
     """Measure an encoder of fresh weights on random tokens."""
-    model = fresh(EncoderModel, encoder_config("add", **SIZES), seed).eval()
-    ids = torch.randint(400, (16, 40), generator=torch.Generator().manual_seed(seed))
+    config = encoder_config("add", **SIZES)
+    model = fresh(EncoderModel, config, seed).eval()
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(400, (16, 40), generator=generator)
     subject = SimpleNamespace(model=model, sum=input_sum(model, 40), tokens=ids)
     for measure in MEASURES_OF_TABLES:
         yield from measure(subject).rows
     for row in terms.measure_terms(subject).rows:
         if row.measure in MEASURES_OF_TEXT:
             yield row
-    yield from parts_of(np.random.default_rng(seed).standard_normal((16, 20, 24)))
+    states = np.random.default_rng(seed).standard_normal((16, 20, 24))
+    yield from parts_of(states)
 
 
 MEASURES_OF_TABLES = [

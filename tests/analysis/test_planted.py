@@ -25,7 +25,8 @@ def random_rows(
     rows: int, dimensions: slice = slice(None), scale: float = 1.0, seed: int = 0
 ) -> np.ndarray:
     """Draw centred normal rows in some of the dimensions, with zeros in the others."""
-    values = np.random.default_rng(seed).standard_normal((rows, WIDTH))
+    generator = np.random.default_rng(seed)
+    values = generator.standard_normal((rows, WIDTH))
     table = np.zeros((rows, WIDTH))
     table[:, dimensions] = scale * values[:, dimensions]
     return table - table.mean(0)
@@ -39,7 +40,8 @@ def subject_of(words: np.ndarray, places: np.ndarray) -> SimpleNamespace:
         positions=torch.from_numpy(places).float(),
         mean=torch.zeros(width),
     )
-    model = random_model(EncoderModel, encoder_config("add", hidden_size=width))
+    config = encoder_config("add", hidden_size=width)
+    model = random_model(EncoderModel, config)
     return SimpleNamespace(sum=table, model=model)
 
 
@@ -51,8 +53,10 @@ def rows_by_name(measured: Measured) -> dict[str, Row]:
 
 
 def side_of_band(row: Row) -> int:
-    """Return -1 below what chance gives, 1 above, 0 inside."""
-    return int(row.value > row.chance_high) - int(row.value < row.chance_low)
+    """Return -1 below the band of chance, 1 above it, 0 inside."""
+    if row.value < row.chance_low:
+        return -1
+    return int(row.value > row.chance_high)
 
 
 # Subspaces
@@ -68,44 +72,55 @@ def places():
     return random_rows(PLACES, seed=1)
 
 
-def test_the_overlap_by_hand(words, places):
-    row = rows_by_name(subspaces.measure_subspaces(subject_of(words, places)))["overlap"]
+@pytest.fixture
+def random_subspaces(words, places) -> Measured:
+    return subspaces.measure_subspaces(subject_of(words, places))
+
+
+def test_the_overlap_by_hand(random_subspaces, words, places):
+    row = rows_by_name(random_subspaces)["overlap"]
     word_covariance = np.cov(words.T, bias=True)
     place_covariance = np.cov(places.T, bias=True)
+    product = word_covariance @ place_covariance
     traces = np.trace(word_covariance) * np.trace(place_covariance)
-    by_hand = WIDTH * np.trace(word_covariance @ place_covariance) / traces
+    by_hand = WIDTH * np.trace(product) / traces
     assert row.value == pytest.approx(by_hand, rel=1e-4)
     assert row.chance_low < 1 < row.chance_high
     assert side_of_band(row) == 0
 
 
-def test_the_curve_by_hand(words, places):
-    measured = subspaces.measure_subspaces(subject_of(words, places))
-    leading = np.linalg.svd(words)[2][:5].T
-    by_hand = np.square(places @ leading).sum() / np.square(places).sum()
-    curve = measured.matrices["subspace_curve"].set_index("m")
+def test_the_curve_by_hand(random_subspaces, words, places):
+    curve = random_subspaces.matrices["subspace_curve"].set_index("m")
+    _, _, directions = np.linalg.svd(words)
+    projected = places @ directions[:5].T
+    by_hand = np.square(projected).sum() / np.square(places).sum()
     assert curve.loc[5, "share"] == pytest.approx(by_hand, rel=1e-4)
 
 
-def test_the_mean_cosine_by_hand(words, places):
-    row = rows_by_name(subspaces.measure_subspaces(subject_of(words, places)))["mean_abs_cosine"]
-    unit_words = words / np.linalg.norm(words, axis=1, keepdims=True)
-    unit_places = places / np.linalg.norm(places, axis=1, keepdims=True)
-    by_hand = np.abs(unit_words @ unit_places.T).mean()
+def test_the_mean_cosine_by_hand(random_subspaces, words, places):
+    row = rows_by_name(random_subspaces)["mean_abs_cosine"]
+    word_norms = np.linalg.norm(words, axis=1)
+    place_norms = np.linalg.norm(places, axis=1)
+    cosines = words @ places.T / np.outer(word_norms, place_norms)
+    by_hand = np.abs(cosines).mean()
     assert row.value == pytest.approx(by_hand, rel=1e-4)
     assert side_of_band(row) == 0
 
 
-def test_the_ratio_of_norms_by_hand(words, places):
-    row = rows_by_name(subspaces.measure_subspaces(subject_of(words, places)))["norm_ratio"]
-    squared_ratio = np.square(places).sum(1).mean() / np.square(words).sum(1).mean()
-    assert row.value == pytest.approx(np.sqrt(squared_ratio), rel=1e-4)
+def test_the_ratio_of_norms_by_hand(random_subspaces, words, places):
+    row = rows_by_name(random_subspaces)["norm_ratio"]
+    of_a_place = np.square(places).sum(1).mean()
+    of_a_word = np.square(words).sum(1).mean()
+    by_hand = np.sqrt(of_a_place / of_a_word)
+    assert row.value == pytest.approx(by_hand, rel=1e-4)
 
 
 def test_positions_in_the_leading_directions_of_the_words_overlap():
     words = random_rows(WORDS) * np.linspace(3, 0.1, WIDTH)
-    measured = subspaces.measure_subspaces(subject_of(words, random_rows(PLACES, FIRST_FOUR)))
-    assert side_of_band(rows_by_name(measured)["overlap"]) == 1
+    places = random_rows(PLACES, FIRST_FOUR)
+    measured = subspaces.measure_subspaces(subject_of(words, places))
+    row = rows_by_name(measured)["overlap"]
+    assert side_of_band(row) == 1
     curve = measured.matrices["subspace_curve"].set_index("m")
     assert curve.loc[6, "share"] > 0.9
     assert curve.loc[6, "high"] < 0.9
@@ -118,32 +133,38 @@ def test_disjoint_subspaces_do_not_overlap():
     # They have two dimensions in common, but so little of them that they nearly miss.
     words[:, 12] = words[:, 0] * 1e-3
     places[:, 11] = places[:, 12] * 1e-3
-    rows = rows_by_name(subspaces.measure_subspaces(subject_of(words, places)))
+    measured = subspaces.measure_subspaces(subject_of(words, places))
+    rows = rows_by_name(measured)
+    smallest_angle = rows["angles.smallest"].value
     assert rows["overlap"].value == pytest.approx(0, abs=1e-4)
     assert side_of_band(rows["mean_abs_cosine"]) == -1
-    assert rows["angles.smallest"].value == pytest.approx(90, abs=0.5)
+    assert smallest_angle == pytest.approx(90, abs=0.5)
     assert rows["angles.median"].chance_high < 90
 
 
 @pytest.fixture
 def side_by_side() -> SimpleNamespace:
     """A subject whose words and positions have dimensions of their own, as in `concat-split`."""
-    return subject_of(random_rows(WORDS, LEFT_HALF), random_rows(PLACES, RIGHT_HALF, seed=1))
+    words = random_rows(WORDS, LEFT_HALF)
+    places = random_rows(PLACES, RIGHT_HALF, seed=1)
+    return subject_of(words, places)
 
 
 def test_dimensions_of_the_other_table_do_not_count_in_the_shape_of_a_table(side_by_side):
-    """What is so by construction is no finding."""
-    rows = rows_by_name(subspaces.measure_dimensions(side_by_side))
-    rows |= rows_by_name(subspaces.measure_tables(side_by_side))
+    """A property by construction is no finding."""
+    dimensions = subspaces.measure_dimensions(side_by_side)
+    tables = subspaces.measure_tables(side_by_side)
+    rows = rows_by_name(dimensions) | rows_by_name(tables)
     assert rows["moving"].value == WIDTH - 12
     for name in ("share_95", "participation_ratio.words", "participation_ratio.positions"):
         assert side_of_band(rows[name]) == 0, name
 
 
 def test_the_participation_ratio_of_one_dimension_is_one(words):
-    subject = subject_of(words, random_rows(PLACES, slice(1)))
-    rows = rows_by_name(subspaces.measure_tables(subject))
-    assert rows["participation_ratio.positions"].value == pytest.approx(1)
+    places = random_rows(PLACES, slice(1))
+    measured = subspaces.measure_tables(subject_of(words, places))
+    row = rows_by_name(measured)["participation_ratio.positions"]
+    assert row.value == pytest.approx(1)
 
 
 def test_random_positions_move_in_the_dimensions_of_the_tables_own(side_by_side):
@@ -152,10 +173,12 @@ def test_random_positions_move_in_the_dimensions_of_the_tables_own(side_by_side)
 
 
 def test_the_probes_of_rows_leave_out_dimensions_in_which_no_row_moves(side_by_side):
-    words = random_rows(WORDS)[:, RIGHT_HALF]
-    places = random_rows(PLACES, RIGHT_HALF, seed=1)[:, RIGHT_HALF]
-    narrow = positions.measure_position_rows(subject_of(words, places))
-    assert positions.measure_position_rows(side_by_side).rows == narrow.rows
+    words = random_rows(WORDS)
+    places = random_rows(PLACES, RIGHT_HALF, seed=1)
+    narrow_subject = subject_of(words[:, RIGHT_HALF], places[:, RIGHT_HALF])
+    narrow = positions.measure_position_rows(narrow_subject)
+    wide = positions.measure_position_rows(side_by_side)
+    assert wide.rows == narrow.rows
 
 
 @pytest.mark.parametrize("measure", [subspaces.measure_subspaces, subspaces.measure_correlation])
@@ -182,7 +205,8 @@ def test_the_share_of_dimensions_by_hand():
 
 def test_falling_and_rising_deviations_are_correlated(words, places):
     factors = 1.5 ** np.arange(1, 1 + WIDTH)
-    rho, p = subspaces.measure_correlation(subject_of(words * factors, places / factors)).rows
+    subject = subject_of(words * factors, places / factors)
+    rho, p = subspaces.measure_correlation(subject).rows
     assert rho.value == pytest.approx(-1, abs=0.02)
     assert p.value == pytest.approx(1 / 10_001)
     assert rho.chance_low == pytest.approx(-rho.chance_high, abs=0.05)
@@ -208,35 +232,48 @@ def few_pairs(monkeypatch):
 @pytest.mark.usefixtures("few_pairs")
 def test_words_and_positions_side_by_side_are_decoded(side_by_side):
     rows = rows_by_name(probes.measure_decoding(side_by_side))
-    word = rows["sum.word_accuracy"]
-    assert word.value == rows["random.word_accuracy"].value == 1
-    # No draw misses a word. A few misses would be no finding.
-    assert word.chance_low < 1
-    assert word.chance_high == 1
+    assert rows["sum.word_accuracy"].value == 1
     assert rows["sum.position_accuracy"].value > 0.8
     assert rows["words_alone.position_accuracy"].value < 0.1
 
 
 @pytest.mark.usefixtures("few_pairs")
+def test_a_few_missed_words_would_be_no_finding_where_no_draw_misses_a_word(side_by_side):
+    rows = rows_by_name(probes.measure_decoding(side_by_side))
+    word = rows["sum.word_accuracy"]
+    assert rows["random.word_accuracy"].value == 1
+    assert word.chance_low < 1
+    assert word.chance_high == 1
+
+
+@pytest.mark.usefixtures("few_pairs")
 def test_the_chance_of_decoding_after_the_norm_is_that_of_guesses(side_by_side):
     rows = rows_by_name(probes.measure_decoding(side_by_side))
-    error = np.abs(np.arange(PLACES) - np.arange(PLACES)[:, None]).mean()
-    assert rows["norm.position_accuracy"].chance_low == pytest.approx(1 / PLACES)
-    assert rows["norm.word_accuracy"].chance_low == pytest.approx(1 / WORDS)
-    assert rows["norm.position_mae"].chance_low == pytest.approx(error)
+    places = np.arange(PLACES)
+    distances = np.abs(places - places[:, None])
+    guesses = {
+        "position_accuracy": 1 / PLACES,
+        "word_accuracy": 1 / WORDS,
+        "position_mae": distances.mean(),
+    }
+    for name, expected in guesses.items():
+        row = rows[f"norm.{name}"]
+        assert row.chance_low == pytest.approx(expected), name
 
 
 @pytest.mark.usefixtures("few_pairs")
 def test_far_larger_positions_hide_the_word():
     words = random_rows(WORDS, FIRST_FOUR)
     places = random_rows(PLACES, FIRST_FOUR, 100, seed=1)
-    rows = rows_by_name(probes.measure_decoding(subject_of(words, places)))
+    measured = probes.measure_decoding(subject_of(words, places))
+    rows = rows_by_name(measured)
     assert rows["sum.word_accuracy"].value < 0.05
     assert rows["word_accuracy_position_known"].value == 1
 
 
-def test_position_and_word_are_decoded_from_states_that_have_them_side_by_side():
-    """The word types and sequences are others than the probe has seen; noise tells nothing."""
+@pytest.fixture(scope="module")
+def decoded_layers() -> tuple[dict[str, Row], dict[str, Row]]:
+    """Rows of a layer whose states have position and word side by side, and of a layer of noise."""
     generator = np.random.default_rng(0)
     table = torch.nn.Embedding(100, 16)
     ids = generator.integers(100, size=(60, 12))
@@ -246,30 +283,50 @@ def test_position_and_word_are_decoded_from_states_that_have_them_side_by_side()
     noise = generator.standard_normal(states.shape).astype(np.float32)
     model = SimpleNamespace(variant=SimpleNamespace(words=table))
     subject = SimpleNamespace(deep=([states, noise], []), ids=ids, model=model)
-    rows = {}
+    layers: tuple[dict[str, Row], dict[str, Row]] = ({}, {})
     for row in probes.measure_decoding_layers(subject).rows:
-        rows[row.measure.rpartition(".")[2], row.layer] = row
-    assert rows["position_accuracy", 0].value > 0.99
-    assert rows["position_mae", 0].value < 0.01
-    assert rows["word_accuracy", 0].value > 0.9
-    of_noise = rows["position_accuracy", 1]
-    assert of_noise.value == pytest.approx(of_noise.chance_low, abs=0.1)
-    assert rows["word_accuracy", 1].value < 0.1
+        name = row.measure.rpartition(".")[2]
+        layers[row.layer][name] = row
+    return layers
+
+
+def test_position_and_word_are_decoded_from_states_that_have_them_side_by_side(decoded_layers):
+    """The probe has not seen the word types and sequences that it is tested on."""
+    rows, _ = decoded_layers
+    assert rows["position_accuracy"].value > 0.99
+    assert rows["position_mae"].value < 0.01
+    assert rows["word_accuracy"].value > 0.9
+
+
+def test_noise_tells_no_position_and_no_word(decoded_layers):
+    _, rows = decoded_layers
+    position = rows["position_accuracy"]
+    assert position.value == pytest.approx(position.chance_low, abs=0.1)
+    assert rows["word_accuracy"].value < 0.1
 
 
 def test_the_nearest_row_by_hand(monkeypatch):
     monkeypatch.setattr("glue_bench.analysis.probes.ROWS_AT_ONCE", 7)
-    generator = np.random.default_rng(0)
-    rows = torch.from_numpy(generator.standard_normal((30, 5)))
-    candidates = torch.from_numpy(generator.standard_normal((50, 5)))
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(30, 5, generator=generator, dtype=torch.float64)
+    candidates = torch.randn(50, 5, generator=generator, dtype=torch.float64)
+    distances = torch.cdist(rows, candidates)
+    nearest = probes.nearest(rows, candidates)
+    assert torch.equal(nearest, distances.argmin(1))
+
+
+def test_the_nearest_row_of_another_word_by_hand(monkeypatch):
+    monkeypatch.setattr("glue_bench.analysis.probes.ROWS_AT_ONCE", 7)
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(30, 5, generator=generator, dtype=torch.float64)
+    candidates = torch.randn(50, 5, generator=generator, dtype=torch.float64)
     row_words = np.arange(30) % 4
     candidate_words = np.arange(50) % 4
+    is_same_word = torch.from_numpy(row_words[:, None] == candidate_words)
     distances = torch.cdist(rows, candidates)
-    assert probes.nearest(rows, candidates).tolist() == distances.argmin(1).tolist()
-    is_same = row_words[:, None] == candidate_words
-    distances[torch.from_numpy(is_same)] = torch.inf
-    of_other_words = probes.nearest(rows, candidates, (row_words, candidate_words))
-    assert of_other_words.tolist() == distances.argmin(1).tolist()
+    distances[is_same_word] = torch.inf
+    nearest = probes.nearest(rows, candidates, (row_words, candidate_words))
+    assert torch.equal(nearest, distances.argmin(1))
 
 
 # Positions
@@ -290,15 +347,18 @@ def test_a_position_in_one_dimension_is_found(line):
 
 def test_a_position_in_one_dimension_is_not_by_chance(line, words):
     subject = subject_of(words, line)
-    share_95 = rows_by_name(subspaces.measure_dimensions(subject))["share_95"]
+    dimensions = subspaces.measure_dimensions(subject)
+    position_rows = positions.measure_position_rows(subject)
+    share_95 = rows_by_name(dimensions)["share_95"]
+    error = rows_by_name(position_rows)["absolute_mae"]
     assert share_95.value == pytest.approx(0.95 / WIDTH, rel=1e-2)
     assert side_of_band(share_95) == -1
-    error = rows_by_name(positions.measure_position_rows(subject))["absolute_mae"]
     assert side_of_band(error) == -1
 
 
 def test_sinusoids_by_hand():
-    slowest = positions.sinusoids(128, 512)[9, [255, 511]]
+    table = positions.sinusoids(128, 512)
+    slowest = table[9, [255, 511]]
     expected = [np.sin(9e-4), np.cos(9e-4)]
     assert slowest == pytest.approx(expected)
 
@@ -331,8 +391,10 @@ def test_random_scores_are_hardly_toeplitz_and_half_symmetric():
 
 
 def subject_without_positions_at_the_input(variant: str) -> SimpleNamespace:
-    table = InputSum(torch.zeros(3, 24), torch.zeros(POSITIONS, 24), torch.zeros(24))
-    return SimpleNamespace(model=random_model(EncoderModel, encoder_config(variant)), sum=table)
+    words = torch.zeros(3, 24)
+    places = torch.zeros(POSITIONS, 24)
+    model = random_model(EncoderModel, encoder_config(variant))
+    return SimpleNamespace(model=model, sum=InputSum(words, places, torch.zeros(24)))
 
 
 @pytest.mark.parametrize("variant", ["untied-tie-cls", "diet-abs", "four-term"])
@@ -340,12 +402,20 @@ def test_the_scores_of_positions_are_those_that_the_variant_adds(variant):
     """But for a constant factor, which no measure sees."""
     subject = subject_without_positions_at_the_input(variant)
     zeros = torch.zeros(1, POSITIONS, dtype=torch.long)
-    bias = subject.model.variant(zeros, zeros).biases()[0][0].detach().double().numpy()
+    with torch.no_grad():
+        (bias,) = subject.model.variant(zeros, zeros).biases()[0].double().numpy()
     rows = rows_by_name(positions.measure_position_scores(subject))
     for measure in (positions.toeplitz, positions.locality, positions.symmetric):
+        row = rows[f"scores.{measure.__name__}"]
         by_hand = np.mean([measure(head) for head in bias])
-        assert rows[f"scores.{measure.__name__}"].value == pytest.approx(by_hand, rel=1e-4)
-    assert len(positions.positions_of(subject).rows) == POSITIONS
+        assert row.value == pytest.approx(by_hand, rel=1e-4), row.measure
+
+
+@pytest.mark.parametrize("variant", ["untied-tie-cls", "diet-abs", "four-term"])
+def test_a_table_has_a_row_for_every_position(variant):
+    subject = subject_without_positions_at_the_input(variant)
+    tables = positions.positions_of(subject)
+    assert len(tables.rows) == POSITIONS
 
 
 def test_the_constants_of_a_reset_cls_are_no_positions():
@@ -354,7 +424,8 @@ def test_the_constants_of_a_reset_cls_are_no_positions():
     with torch.no_grad():
         subject.model.variant.positions.weight[:2] += 1
     after = positions.positions_of(subject)
-    assert len(before.rows) == len(before.queries_and_keys) == POSITIONS - 1
+    assert len(before.rows) == POSITIONS - 1
+    assert len(before.queries_and_keys) == POSITIONS - 1
     assert torch.equal(before.rows, after.rows)
     assert torch.equal(before.queries_and_keys, after.queries_and_keys)
 
@@ -367,10 +438,15 @@ def test_where_attention_goes_by_hand():
     attention = np.pad(inner / 2, 1, constant_values=0.25)
     subject = SimpleNamespace(deep=([], [attention[None]]))
     rows = rows_by_name(positions.measure_attention(subject))
-    assert rows["attention.within_1"].value == pytest.approx((1 + 0.8 + 1 + 0) / 4)
-    assert rows["attention.within_2"].value == pytest.approx((1 + 1 + 1 + 0) / 4)
     # The first and the last token have one side only.
-    assert rows["attention.left_minus_right"].value == pytest.approx((0 + 0.1 + 0.5 + 0) / 4)
+    by_hand = {
+        "within_1": (1 + 0.8 + 1 + 0) / 4,
+        "within_2": (1 + 1 + 1 + 0) / 4,
+        "left_minus_right": (0 + 0.1 + 0.5 + 0) / 4,
+    }
+    for name, expected in by_hand.items():
+        row = rows[f"attention.{name}"]
+        assert row.value == pytest.approx(expected), name
 
 
 # Layers
@@ -381,19 +457,22 @@ def test_planted_parts_of_a_hidden_state_are_found():
     position = generator.standard_normal((1, 12, 8))
     context = generator.standard_normal((20, 1, 8))
     noise = generator.standard_normal((20, 12, 8))
-    rows = rows_by_name(Measured(parts_of(2 * position + context + 0.1 * noise)))
-    total = rows["position"].value + rows["context"].value + rows["residual"].value
+    states = 2 * position + context + 0.1 * noise
+    rows = rows_by_name(Measured(parts_of(states)))
+    of_position = rows["position"]
+    of_context = rows["context"]
+    total = of_position.value + of_context.value + rows["residual"].value
     assert total == pytest.approx(1)
-    assert rows["position"].value == pytest.approx(0.8, abs=0.1)
-    assert rows["context"].value == pytest.approx(0.2, abs=0.1)
-    assert side_of_band(rows["position"]) == 1
+    assert of_position.value == pytest.approx(0.8, abs=0.1)
+    assert of_context.value == pytest.approx(0.2, abs=0.1)
+    assert side_of_band(of_position) == 1
 
 
 def test_a_line_of_positions_has_rank_one_and_is_orthogonal_to_another_axis():
-    axes = np.eye(8)
-    places = np.arange(12.0)[None, :, None]
-    contexts = np.random.default_rng(0).standard_normal((20, 1, 1))
-    rows = rows_by_name(Measured(parts_of(places * axes[0] + contexts * axes[1])))
+    first_axis, second_axis, *_ = np.eye(8)
+    places = np.arange(12.0)[:, None] * first_axis
+    contexts = np.random.default_rng(0).standard_normal((20, 1, 1)) * second_axis
+    rows = rows_by_name(Measured(parts_of(places + contexts)))
     assert rows["rank"].value == 1
     assert rows["cosine"].value == pytest.approx(0, abs=1e-6)
     assert rows["residual"].value == pytest.approx(0, abs=1e-6)
@@ -401,4 +480,5 @@ def test_a_line_of_positions_has_rank_one_and_is_orthogonal_to_another_axis():
 
 def test_the_share_of_positions_in_noise_is_one_part_of_the_sequences():
     noise = np.random.default_rng(0).standard_normal((20, 12, 8))
-    assert share(noise - noise.mean((0, 1)), 0) == pytest.approx(1 / 20, abs=0.02)
+    centred = noise - noise.mean((0, 1))
+    assert share(centred, 0) == pytest.approx(1 / 20, abs=0.02)

@@ -47,15 +47,17 @@ def pack(tokenizer, texts) -> PackedText:
             ids += encoded[: POSITIONS // len(sentences) - 2]
             ids.append(tokenizer.sep_token_id)
         sequences.append(np.array(ids, dtype=np.int32))
-    return PackedText(np.concatenate(sequences), np.cumsum([0, *map(len, sequences)]))
+    starts = np.cumsum([0, *map(len, sequences)])
+    return PackedText(np.concatenate(sequences), starts)
 
 
 @pytest.fixture(scope="module")
 def text(tokenizer) -> HeldOut:
     """Eight sequences: four of a sentence, four of two."""
     singles = [(sentence,) for sentence in SENTENCES[:4]]
-    pairs = list(zip(SENTENCES[4:8], SENTENCES[8:12], strict=True))
-    return HeldOut(pack(tokenizer, singles + pairs), tokenizer)
+    pairs = zip(SENTENCES[4:8], SENTENCES[8:12], strict=True)
+    packed = pack(tokenizer, [*singles, *pairs])
+    return HeldOut(packed, tokenizer)
 
 
 def model_of(variant: str, tokenizer) -> EncoderForMaskedLM:
@@ -75,14 +77,24 @@ def model_of_pairs(table: np.ndarray) -> SimpleNamespace:
     )
 
 
-def test_without_positions_the_swap_test_is_exactly_chance_and_no_order_matters(tokenizer, text):
-    measures = order_sums(model_of("none", tokenizer), text, POSITIONS)
-    for name in SWAPS:
-        sums = measures[name]
-        assert sums.n > 5, name
-        assert (sums.sums == sums.counts / 2).all(), name
-    for name in (*RISES, *STARTS):
-        assert np.abs(measures[name].sums).max() < 1e-4, name
+@pytest.fixture(scope="module")
+def none_measures(tokenizer, text):
+    model = model_of("none", tokenizer)
+    return order_sums(model, text, POSITIONS)
+
+
+@pytest.mark.parametrize("name", SWAPS)
+def test_without_positions_exactly_half_of_the_originals_are_preferred(none_measures, name):
+    sums = none_measures[name]
+    expected = sums.counts / 2
+    assert sums.n > 5
+    assert sums.sums.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("name", [*RISES, *STARTS])
+def test_without_positions_no_order_matters(none_measures, name):
+    rises = none_measures[name].sums
+    assert np.abs(rises).max() < 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -99,13 +111,17 @@ def test_with_positions_order_matters(add_measures):
     expected = ["validation_loss", *SWAPS, *RISES, *STARTS]
     assert list(add_measures) == expected
     for name in (*RISES, *STARTS):
-        assert np.abs(add_measures[name].sums).min() > 1e-3, name
+        rises = add_measures[name].sums
+        assert np.abs(rises).min() > 1e-3, name
 
 
 def test_with_positions_hardly_any_swap_is_a_tie(add_measures):
     """There are more than a hundred swaps."""
-    ties = [(add_measures[name].sums % 1 > 0).sum() for name in SWAPS]
-    assert sum(ties) <= 1
+    ties = 0
+    for name in SWAPS:
+        hits = add_measures[name].sums
+        ties += np.count_nonzero(hits % 1)
+    assert ties <= 1
 
 
 def test_equal_calls_give_equal_bits(add_model, add_measures, text):
@@ -124,30 +140,38 @@ def test_other_draws_give_other_values(add_model, add_measures, text, monkeypatc
 
 @pytest.mark.parametrize("variant", ["alibi", "rotary", "shaw", "diet-rel", "disentangled"])
 def test_an_encoder_of_distances_alone_does_not_feel_a_moved_start(variant, tokenizer, text):
-    measures = order_sums(model_of(variant, tokenizer), text, POSITIONS, [])
+    model = model_of(variant, tokenizer)
+    measures = order_sums(model, text, POSITIONS, [])
     for name in STARTS:
-        assert not measures[name].sums.any(), name
+        rises = measures[name].sums
+        assert not rises.any(), name
 
 
 def test_a_moved_start_reads_all_texts_at_one_length(tokenizer, text):
     model = model_of("add", tokenizer)
     lengths = []
-    model.base.variant.register_forward_pre_hook(
-        lambda _, inputs: lengths.append(inputs[0].shape[1])
-    )
+
+    def note_length(_module, inputs) -> None:
+        ids, *_ = inputs
+        lengths.append(ids.shape[1])
+
+    model.base.variant.register_forward_pre_hook(note_length)
     measures = order_sums(model, text, POSITIONS, [])
-    assert measures["start_8"].counts.tolist() == measures["start_16"].counts.tolist()
+    of_first_start, of_second_start = (measures[name].counts for name in STARTS)
+    assert of_first_start.tolist() == of_second_start.tolist()
     assert max(lengths[-2:]) + 16 <= POSITIONS
 
 
 def test_starts_are_left_out_where_there_are_too_few_positions(add_model, text):
-    assert not set(STARTS) & order_sums(add_model, text, 31, []).keys()
+    measures = order_sums(add_model, text, 31, [])
+    assert not set(STARTS) & measures.keys()
 
 
 def test_swaps_are_left_out_where_no_two_words_can_change_places(add_model, tokenizer):
-    short = HeldOut(pack(tokenizer, [("Yes",), ("No",)]), tokenizer)
+    packed = pack(tokenizer, [("Yes",), ("No",)])
+    measures = order_sums(add_model, HeldOut(packed, tokenizer), 16)
     expected = ["validation_loss", *RISES]
-    assert list(order_sums(add_model, short, 16)) == expected
+    assert list(measures) == expected
 
 
 def log_likelihood(log_p: np.ndarray, tokens: list[int], places: list[int]) -> float:
@@ -158,23 +182,25 @@ def log_likelihood(log_p: np.ndarray, tokens: list[int], places: list[int]) -> f
     return sum(log_p[tokens[place - 1], tokens[place]] for place in places)
 
 
-def test_the_swap_test_by_hand(tokenizer, monkeypatch):
+def test_two_swapped_words_by_hand(tokenizer, monkeypatch):
     monkeypatch.setattr(word_order, "MAX_TOKENS", 1)  # so few that one swap is made
-    text = HeldOut(pack(tokenizer, [(SENTENCES[0],)]), tokenizer)
+    packed = pack(tokenizer, [(SENTENCES[0],)])
+    text = HeldOut(packed, tokenizer)
     (probe,) = text.probes
-    ((first, second),) = pairs(probe, 2, 0, text)
-    a, b = first
-    c, d = second
+    (((a, b), (c, d)),) = pairs(probe, 2, 0, text)
     ids = probe.ids.tolist()
     swapped = ids[:a] + ids[c:d] + ids[b:c] + ids[a:b] + ids[d:]
     places = [*range(a, b), *range(c, d)]
     swapped_places = [*range(a, a + d - c), *range(d - b + a, d)]
-    logits = np.random.default_rng(0).normal(size=(len(tokenizer), len(tokenizer)))
+    vocabulary = len(tokenizer)
+    logits = np.random.default_rng(0).normal(size=(vocabulary, vocabulary))
     outcomes = set()
     for table in (logits, -logits, logits.T, -logits.T):
-        log_p = table - np.log(np.exp(table).sum(1, keepdims=True))
-        as_written = log_likelihood(log_p, ids, places)
-        is_preferred = as_written > log_likelihood(log_p, swapped, swapped_places)
+        normalisers = np.log(np.exp(table).sum(1, keepdims=True))
+        log_p = table - normalisers
+        of_original = log_likelihood(log_p, ids, places)
+        of_swapped = log_likelihood(log_p, swapped, swapped_places)
+        is_preferred = of_original > of_swapped
         outcomes.add(is_preferred)
         sums = word_order.swap_sums(model_of_pairs(table), text, 2)
         assert sums.value == float(is_preferred)
@@ -216,6 +242,11 @@ def n(request) -> int | None:
     return request.param
 
 
+def bounds(words) -> tuple[int, int]:
+    """Return the place at which the first of several words starts, and where the last one stops."""
+    return words[0][0], words[-1][1]
+
+
 def places_after(probe, n: int | None, index: int) -> np.ndarray:
     """Return the place from which each token of a reordered sequence came."""
     places = np.arange(len(probe.ids))
@@ -228,19 +259,22 @@ def test_masks_and_labels_move_with_their_words(n, text):
     for index, probe in enumerate(text.probes):
         row = reordered(probe, lambda words, index=index: reorder(words, n, index))
         places = places_after(probe, n, index)
-        assert (row.ids == probe.masked.ids[places]).all()
-        assert (row.labels == probe.masked.labels[places]).all()
+        ids = probe.masked.ids[places]
+        labels = probe.masked.labels[places]
+        assert row.ids.tolist() == ids.tolist(), index
+        assert row.labels.tolist() == labels.tolist(), index
 
 
 def test_words_move_within_a_segment_which_stays_where_it_is(n, text):
     for index, probe in enumerate(text.probes):
         row = reordered(probe, lambda words, index=index: reorder(words, n, index))
         places = places_after(probe, n, index)
-        assert (row.segments == probe.masked.segments).all()
+        segments = probe.masked.segments
+        assert row.segments.tolist() == segments.tolist(), index
         for words in probe.stretches:
-            stretch = range(words[0][0], words[-1][1])
-            moved = places[stretch.start : stretch.stop].tolist()
-            assert sorted(moved) == list(stretch)
+            start, stop = bounds(words)
+            moved = places[start:stop].tolist()
+            assert sorted(moved) == list(range(start, stop)), index
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -248,11 +282,11 @@ def test_n_grams_stay_whole(n, text):
     for index, probe in enumerate(text.probes):
         places = places_after(probe, n, index).tolist()
         for words in probe.stretches:
-            for start in range(0, len(words), n):
-                gram = words[start : start + n]
-                inside = list(range(gram[0][0], gram[-1][1]))
-                place = places.index(inside[0])
-                assert places[place : place + len(inside)] == inside
+            for first_word in range(0, len(words), n):
+                start, stop = bounds(words[first_word : first_word + n])
+                gram = list(range(start, stop))
+                place = places.index(start)
+                assert places[place : place + len(gram)] == gram, index
 
 
 def test_words_in_reverse_by_hand(text):
@@ -262,32 +296,39 @@ def test_words_in_reverse_by_hand(text):
             by_hand = []
             for word in reversed(words):
                 by_hand += range(*word)
-            assert places[words[0][0] : words[-1][1]].tolist() == by_hand
+            start, stop = bounds(words)
+            moved = places[start:stop].tolist()
+            assert moved == by_hand
 
 
 @pytest.fixture
 def cut_text(tokenizer) -> HeldOut:
     """Four sequences, of which the second and the fourth are cut into two segments."""
-    packed = pack(tokenizer, list(zip(SENTENCES[:4], SENTENCES[4:8], strict=True)))
-    first_separators = []
+    two_sentences = zip(SENTENCES[:4], SENTENCES[4:8], strict=True)
+    packed = pack(tokenizer, two_sentences)
+    cuts = []
     for start, stop in itertools.pairwise(packed.offsets):
-        separators = np.flatnonzero(packed.ids[start:stop] == tokenizer.sep_token_id)
-        first_separators.append(separators[0])
-    cuts = np.array([0, first_separators[1] + 1, 0, first_separators[3] + 1])
-    return HeldOut(replace(packed, cuts=cuts), tokenizer)
+        sequence = packed.ids[start:stop].tolist()
+        cuts.append(sequence.index(tokenizer.sep_token_id) + 1)
+    cuts[0] = cuts[2] = 0
+    return HeldOut(replace(packed, cuts=np.array(cuts)), tokenizer)
 
 
 def test_segments_are_those_that_the_model_was_trained_with(cut_text):
     for probe, cut in zip(cut_text.probes, cut_text.text.cuts, strict=True):
-        segments = probe.masked.segments
-        by_hand = (cut > 0) & (np.arange(len(probe.ids)) >= cut)
-        assert (segments == by_hand).all()
+        segments = probe.masked.segments.tolist()
+        by_hand = [int(0 < cut <= place) for place in range(len(probe.ids))]
+        assert segments == by_hand, cut
         for words in probe.stretches:
-            assert len(set(segments[words[0][0] : words[-1][1]])) == 1
+            start, stop = bounds(words)
+            of_stretch = set(segments[start:stop])
+            assert len(of_stretch) == 1, cut
 
 
 def test_a_sample_of_a_text_keeps_its_segments(cut_text, monkeypatch):
     packed = cut_text.text
     monkeypatch.setattr(held_out, "MAX_TOKENS", len(packed.ids) // 2 + 9)
-    sample = replace(cut_text, text=replace(packed, cuts=np.roll(packed.cuts, 1)))
-    assert [probe.masked.segments.any() for probe in sample.probes] == [True, True]
+    other_cuts = np.roll(packed.cuts, 1)
+    sample = replace(cut_text, text=replace(packed, cuts=other_cuts))
+    has_two = [bool(probe.masked.segments.any()) for probe in sample.probes]
+    assert has_two == [True, True]

@@ -117,7 +117,7 @@ BROKEN: dict[str, tuple[type[Variant], str]] = {
         TakesTheCheckpointItself,
         r"the graft changes the checkpoint's own variant\.positions\.weight",
     ),
-    "draws": (DrawsAnewEachTime, r"fresh weights: variant\.scale is another each time"),
+    "draws": (DrawsAnewEachTime, r"fresh weights: variant\.scale differs each time"),
     "meta device": (AsksForValues, r"RuntimeError: .*meta tensors.* \(test_contract\.py:\d+\)"),
     "position": (Deaf, r"permuting tokens changes \[CLS\] by only \d\.\de-1\d"),
     "start": (

@@ -17,7 +17,8 @@ def runs_in_blocks(column: str, pretrainings: dict[str, list[int]]) -> ColumnRun
     predictions: dict[str, np.ndarray] = {}
     for arm, seeds in pretrainings.items():
         predictions[arm] = generator.integers(0, 2, (len(seeds), 40))
-    drawn = outcomes_of(column, predictions, np.ones(40, int))
+    labels = np.ones(40, int)
+    drawn = outcomes_of(column, predictions, labels)
     pretraining_seeds = np.concatenate(list(pretrainings.values()))
     seeds = np.ones(len(pretraining_seeds), int)
     runs = drawn.runs._replace(pretraining_seeds=pretraining_seeds, seeds=seeds)
@@ -27,7 +28,7 @@ def runs_in_blocks(column: str, pretrainings: dict[str, list[int]]) -> ColumnRun
 def test_columns_of_other_pretrainings_have_no_average_that_is_tested():
     two = runs_in_blocks("rte", {"a": [1, 2], "b": [1, 2]})
     three = runs_in_blocks("sst2", {"a": [1, 2, 3], "b": [1, 2, 3]})
-    columns = [column_estimate(two, "ab", "a"), column_estimate(three, "ab", "a")]
+    columns = [column_estimate(runs, "ab", "a") for runs in (two, three)]
     average = average_estimate(columns, "ab")
     reason = "its columns differ in their pretraining seeds"
     expected = {"a": reason, "b": reason}
@@ -38,9 +39,12 @@ def test_columns_of_other_pretrainings_have_no_average_that_is_tested():
 def test_an_average_is_over_pretrainings_if_any_of_its_columns_is():
     same = runs_in_blocks("rte", {"a": [1, 1], "b": [1, 1]})
     different = runs_in_blocks("sst2", {"a": [1, 2], "b": [1, 2]})
-    columns = [column_estimate(same, "ab", "a"), column_estimate(different, "ab", "a")]
-    assert [column.kind for column in columns] == ["fine-tuning", "pretraining"]
-    assert average_estimate(columns, "ab").kind == "pretraining"
+    of_finetuning = column_estimate(same, "ab", "a")
+    of_pretraining = column_estimate(different, "ab", "a")
+    average = average_estimate([of_finetuning, of_pretraining], "ab")
+    assert of_finetuning.kind == "fine-tuning"
+    assert of_pretraining.kind == "pretraining"
+    assert average.kind == "pretraining"
 
 
 def test_arms_with_one_pretraining_in_common_are_not_compared():
@@ -70,8 +74,8 @@ def test_an_arm_with_one_undefined_score_is_not_compared():
     drawn = runs_in_blocks("rte", {"a": [1, 1], "b": [1, 1, 1], "c": [1, 1]})
     values = drawn.runs.values.copy()
     values[3] = np.nan
-    runs = replace(drawn, runs=drawn.runs._replace(values=values))
-    estimate = column_estimate(runs, "abc", "a")
+    runs = drawn.runs._replace(values=values)
+    estimate = column_estimate(replace(drawn, runs=runs), "abc", "a")
     assert estimate.untested == {"b": "a run has no score"}
     assert estimate.arms == ("a", "c")
 
@@ -101,7 +105,8 @@ def test_the_variance_over_examples_is_the_mean_over_all_contrasts_with_the_refe
     runs = runs_in_blocks("rte", {"a": [1, 1], "b": [1, 1, 1], "c": [1, 1]})
     estimate = column_estimate(runs, "abc", "b")
     of_contrasts = estimate.examples[1] - estimate.shared[1]
-    expected = np.mean(np.maximum(0, of_contrasts[[0, 2]]))
+    of_others = of_contrasts[[0, 2]]
+    expected = np.mean(np.maximum(0, of_others))
     assert estimate.example_variance("b") == pytest.approx(expected)
 
 
@@ -113,12 +118,13 @@ def test_between_pretrainings_is_what_fine_tuning_leaves_of_the_residuals_by_han
     drawn = runs_in_blocks("rte", {"a": [1, 2, 2, 2], "b": [1, 1, 2, 2]})
     scores = np.array([70.0, 50.0, 52.0, 54.0, 40.0, 44.0, 60.0, 60.0])
     seeds = np.array([1, 1, 2, 3, 1, 2, 1, 2])
-    runs = replace(drawn, runs=drawn.runs._replace(values=scores, seeds=seeds))
-    estimate = column_estimate(runs, "ab", "a")
+    runs = drawn.runs._replace(values=scores, seeds=seeds)
+    estimate = column_estimate(replace(drawn, runs=runs), "ab", "a")
     residual = ((70 - 42) - (52 - 60)) / 4
     of_finetuning = (8 + 8) / (2 + 1 + 1)
     of_means = of_finetuning * (1 + 1 / 3 + 1 / 2 + 1 / 2) / 4
-    assert estimate.pretraining_variance == pytest.approx(4 * residual**2 - of_means)
+    expected = 4 * residual**2 - of_means
+    assert estimate.pretraining_variance == pytest.approx(expected)
 
 
 def test_an_average_lies_within_the_mean_of_its_columns_limits():

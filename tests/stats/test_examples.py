@@ -31,6 +31,20 @@ def values_of(runs: ColumnRuns) -> np.ndarray:
     return contributions(runs.measure, runs.predictions, runs.labels)
 
 
+def scores_of_rows(runs: ColumnRuns, rows: np.ndarray) -> np.ndarray:
+    """Return the scores of runs on some examples, which may be repeated."""
+    predictions = runs.predictions[:, rows]
+    terms = example_terms(runs.metric, predictions, runs.labels[rows])
+    sums = terms.sum(axis=0, dtype=float)
+    return 100 * score_from_sums(runs.metric, sums, len(terms))
+
+
+def equal_arms(column: str) -> ColumnRuns:
+    """Return two arms that agree on all examples."""
+    runs = drawn_runs(column, arms=1)
+    return outcomes_of(column, {"a": runs.predictions, "b": runs.predictions}, runs.labels)
+
+
 def variances_of(runs: ColumnRuns) -> np.ndarray:
     """Return the variances over examples, with arms that are the mean of their runs."""
     arms = np.arange(len(runs.arms))
@@ -42,11 +56,11 @@ def variances_of(runs: ColumnRuns) -> np.ndarray:
 @pytest.mark.parametrize("column", ["sst2", "cola", "stsb"])
 def test_pseudo_values_are_those_of_leaving_one_example_out(column):
     runs = drawn_runs(column)
-    is_kept = np.arange(ROWS) != 7
-    terms = example_terms(runs.metric, runs.predictions[:, is_kept], runs.labels[is_kept])
-    without = 100 * score_from_sums(runs.metric, terms.sum(axis=0, dtype=float), ROWS - 1)
+    others = np.delete(np.arange(ROWS), 7)
+    without = scores_of_rows(runs, others)
     expected = ROWS * runs.runs.values - (ROWS - 1) * without
-    np.testing.assert_allclose(values_of(runs)[:, 7], expected, rtol=1e-6, atol=1e-6)
+    pseudo_values = values_of(runs)[:, 7]
+    np.testing.assert_allclose(pseudo_values, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("column", ["sst2", "cola", "stsb"])
@@ -56,33 +70,33 @@ def test_the_variance_is_near_that_of_the_bootstrap(column):
     differences = []
     for _ in range(2000):
         rows = generator.integers(ROWS, size=ROWS)
-        terms = example_terms(runs.metric, runs.predictions[:, rows], runs.labels[rows])
-        scores = 100 * score_from_sums(runs.metric, terms.sum(axis=0, dtype=float), ROWS)
-        differences.append(scores[:2].mean() - scores[2:].mean())
-    difference = np.array([0.5, 0.5, -0.5, -0.5]) @ values_of(runs)
-    variance = np.var(difference, ddof=1) / ROWS
-    assert variance == pytest.approx(np.var(differences), rel=0.15)
+        first, second = scores_of_rows(runs, rows).reshape(2, 2).mean(axis=1)
+        differences.append(first - second)
+    first_values, second_values = values_of(runs).reshape(2, 2, ROWS).mean(axis=1)
+    variance = np.var(first_values - second_values, ddof=1) / ROWS
+    expected = np.var(differences)
+    assert variance == pytest.approx(expected, rel=0.15)
 
 
 @pytest.mark.parametrize("column", ["sst2", "cola", "stsb"])
 def test_two_added_examples_keep_the_variance_of_equal_arms_above_zero(column):
     """It does not depend on which arm is the first."""
-    runs = drawn_runs(column, arms=1)
-    equal = outcomes_of(column, {"a": runs.predictions, "b": runs.predictions}, runs.labels)
-    variances = variances_of(equal)
+    variances = variances_of(equal_arms(column))
     assert variances[0, 1] == variances[1, 0] > 0
 
 
 def test_two_added_examples_of_an_accuracy_are_two_differences_of_100_points():
-    runs = drawn_runs("sst2", arms=1)
-    equal = outcomes_of("sst2", {"a": runs.predictions, "b": runs.predictions}, runs.labels)
-    assert variances_of(equal)[0, 1] == pytest.approx(2 * 100**2 / (ROWS + 2) ** 2)
+    variances = variances_of(equal_arms("sst2"))
+    expected = 2 * 100**2 / (ROWS + 2) ** 2
+    assert variances[0, 1] == pytest.approx(expected)
 
 
 def test_two_added_examples_of_a_share_do_not_depend_on_which_arm_is_the_first():
     """One arm is always right, and one is always tied."""
-    predictions = {"a": np.full((2, 60), 0.5), "b": np.ones((2, 60))}
-    runs = outcomes_of("sst2", predictions, np.ones(60), metric="share")
+    tied = np.full((2, 60), 0.5)
+    right = np.ones((2, 60))
+    labels = np.ones(60)
+    runs = outcomes_of("sst2", {"a": tied, "b": right}, labels, metric="share")
     variances = variances_of(runs)
     assert variances[0, 1] == variances[1, 0] > 0
 
@@ -96,13 +110,13 @@ def test_equal_losses_have_no_variance():
 
 def test_runs_of_independent_coins_share_all_their_variance_over_seeds():
     generator = np.random.default_rng(0)
-    values = 100.0 * (generator.random((40, 2000)) < 0.7)
+    is_right = generator.random((40, 2000)) < 0.7
     owners = np.repeat([0, 1], 20)
-    shared = shared_variance(values, owners, blocked=False)
+    shared = shared_variance(100.0 * is_right, owners, blocked=False)
     of_a_run = 100**2 * 0.21 / 2000
-    assert shared[0, 0] == pytest.approx(of_a_run / 20, rel=0.1)
-    expected = 2 * of_a_run / 20
-    assert shared[0, 1] == pytest.approx(expected, rel=0.1)
+    of_a_mean = of_a_run / 20
+    expected = [of_a_mean, 2 * of_a_mean]
+    assert shared[0].tolist() == pytest.approx(expected, rel=0.1)
 
 
 def test_an_effect_that_the_arms_of_a_block_have_in_common_is_in_no_difference():
@@ -110,14 +124,16 @@ def test_an_effect_that_the_arms_of_a_block_have_in_common_is_in_no_difference()
     common = generator.normal(size=(6, 1000))
     of_arms = generator.normal(size=(2, 6, 1000))
     values = (10 * common + of_arms).reshape(12, 1000)
-    shared = shared_variance(values, np.repeat([0, 1], 6), blocked=True)
-    assert shared[0, 1] == pytest.approx(2 / 6 / 1000, rel=0.1)
-    assert shared[0, 0] == pytest.approx(101 / 6 / 1000, rel=0.1)
+    owners = np.repeat([0, 1], 6)
+    shared = shared_variance(values, owners, blocked=True)
+    expected = [101 / 6 / 1000, 2 / 6 / 1000]
+    assert shared[0].tolist() == pytest.approx(expected, rel=0.1)
 
 
 def test_an_arm_with_one_run_shares_nothing():
     values = np.random.default_rng(0).normal(size=(3, 50))
-    shared = shared_variance(values, np.array([0, 1, 1]), blocked=False)
+    owners = np.array([0, 1, 1])
+    shared = shared_variance(values, owners, blocked=False)
     assert shared[0, 0] == 0
     assert shared[0, 1] == shared[1, 1] > 0
 
@@ -129,15 +145,20 @@ def test_the_part_of_fine_tuning_seeds_over_unequal_blocks_by_hand():
     """
     values = np.random.default_rng(2).normal(size=(7, 12))
     cells = np.array([1, 0, 0, 0, 2, 3, 3])
+    owners = np.array([0, 0, 1, 1])
     of_one_run = []
     for rows in ([1, 2, 3], [5, 6]):
-        residuals = values[rows] - values[rows].mean(axis=0)
-        residuals = residuals - residuals.mean(axis=1, keepdims=True)
-        of_one_run.append(np.sum(residuals**2) / ((len(rows) - 1) * 12 * 11))
-    of_means = [of_one_run[0] * (1 + 1 / 3) / 4, of_one_run[1] * (1 + 1 / 2) / 4]
-    variances = finetuning_variance(values, cells, np.array([0, 0, 1, 1]))
-    assert variances[0, 1] == pytest.approx(sum(of_means))
-    assert variances.diagonal().tolist() == pytest.approx(of_means)
+        of_block = values[rows]
+        residuals = of_block - of_block.mean(axis=0)
+        residuals -= residuals.mean(axis=1, keepdims=True)
+        freedom = len(rows) - 1
+        of_one_run.append(np.sum(residuals**2) / (freedom * 12 * 11))
+    of_first_mean = of_one_run[0] * (1 + 1 / 3) / 4
+    of_second_mean = of_one_run[1] * (1 + 1 / 2) / 4
+    variances = finetuning_variance(values, cells, owners)
+    assert variances[0, 0] == pytest.approx(of_first_mean)
+    assert variances[1, 1] == pytest.approx(of_second_mean)
+    assert variances[0, 1] == pytest.approx(of_first_mean + of_second_mean)
 
 
 LABELS = np.array([0.0, 1.0, 3.0, 4.5, 2.0])
@@ -150,7 +171,9 @@ def pearson_contributions(predictions: np.ndarray, added: list[float]) -> np.nda
     score = np.corrcoef(values, gold)[0, 1]
     pseudo_values = []
     for row in range(7):
-        without = np.corrcoef(np.delete(values, row), np.delete(gold, row))[0, 1]
+        other_values = np.delete(values, row)
+        other_gold = np.delete(gold, row)
+        without = np.corrcoef(other_values, other_gold)[0, 1]
         pseudo_values.append(100 * (7 * score - 6 * without))
     return np.array(pseudo_values)
 
@@ -166,8 +189,10 @@ def test_two_added_examples_of_a_correlation_lie_at_the_ends_by_hand():
     runs = outcomes_of("stsb", {"a": first[None], "b": second[None]}, LABELS)
     floors = []
     for ahead, behind in ((first, second), (second, first)):
-        of_ahead = pearson_contributions(ahead, [ahead.max(), ahead.min()])
-        of_behind = pearson_contributions(behind, [behind.min(), behind.max()])
+        right = [ahead.max(), ahead.min()]
+        wrong = [behind.min(), behind.max()]
+        of_ahead = pearson_contributions(ahead, right)
+        of_behind = pearson_contributions(behind, wrong)
         floors.append(np.var(of_ahead - of_behind) / 7)
     variance = variances_of(runs)[0, 1]
     assert variance == pytest.approx(max(floors))

@@ -69,12 +69,14 @@ def draw_column(column: str, seeds: Seeds, generator: np.random.Generator) -> Pl
         labels = generator.integers(0, 2, plan.rows)
     runs: list[PlainRun] = []
     for (arm, pretraining), count in seeds.items():
+        mean = 0.55 + 0.08 * ARMS.index(arm)
         spread = 0.3 if arm == "wild" else 0.05
         for seed in range(1, count + 1):
-            strength = 0.55 + 0.08 * ARMS.index(arm) + spread * generator.normal()
+            strength = mean + spread * generator.normal()
             rate = float(np.clip(strength, 0.2, 0.95))
             if plan.task == "stsb":
-                predictions = rate * labels + (1 - rate) * generator.uniform(0, 5, plan.rows)
+                guesses = generator.uniform(0, 5, plan.rows)
+                predictions = rate * labels + (1 - rate) * guesses
             else:
                 is_right = generator.random(plan.rows) < rate
                 predictions = np.where(is_right, labels, 1 - labels)
@@ -92,11 +94,14 @@ def draw_measure(measure: str, generator: np.random.Generator) -> PlainColumn:
     documents = generator.normal(3.0, 0.4, plan.rows)
     runs: list[PlainRun] = []
     for place, (arm, pretraining) in enumerate(product(ARMS, (1, 2, 5))):
+        mean = 0.05 * ARMS.index(arm)
         spread = 0.2 if arm == "wild" else 0.02
-        of_run = 0.05 * ARMS.index(arm) + spread * generator.normal()
-        nats = documents + of_run + 0.05 * generator.normal(size=plan.rows)
-        hits = generator.binomial(counts.astype(int), 0.5 + 0.01 * place).astype(float)
-        numerators = hits if measure == "swap_1" else nats * counts
+        of_run = mean + spread * generator.normal()
+        noise = 0.05 * generator.normal(size=plan.rows)
+        nats = documents + of_run + noise
+        share_of_hits = 0.5 + 0.01 * place
+        hits = generator.binomial(counts.astype(int), share_of_hits)
+        numerators = hits.astype(float) if measure == "swap_1" else nats * counts
         runs.append(PlainRun(arm, pretraining, 1, numerators))
     return PlainColumn(plan.task, plan.metric, plan.limits, counts, runs)
 
@@ -105,20 +110,22 @@ def column_runs_of(
     name: str, column: PlainColumn, arms: tuple[str, ...], *, averaged: bool = True
 ) -> ColumnRuns:
     """Return the same runs in an order of the column's own, as the package takes them."""
-    order = np.random.default_rng(len(name)).permutation(len(column.runs))
-    runs = [column.runs[place] for place in order]
-    scores = [column.metric(run.predictions, column.labels) for run in runs]
+    generator = np.random.default_rng(len(name))
+    order = generator.permutation(len(column.runs))
+    plain_runs = [column.runs[place] for place in order]
+    rows: list[tuple[int, int, int, float]] = []
+    predictions: list[np.ndarray] = []
+    for run in plain_runs:
+        score = column.metric(run.predictions, column.labels)
+        rows.append((arms.index(run.arm), run.pretraining, run.seed, score))
+        predictions.append(run.predictions)
+    columns = [np.array(values) for values in zip(*rows, strict=True)]
     return ColumnRuns(
         measure=measures.MEASURES[name],
         task=column.task,
         arms=arms,
-        runs=Runs(
-            arms=np.array([arms.index(run.arm) for run in runs]),
-            pretraining_seeds=np.array([run.pretraining for run in runs]),
-            seeds=np.array([run.seed for run in runs]),
-            values=np.array(scores),
-        ),
-        predictions=np.stack([run.predictions for run in runs]),
+        runs=Runs(*columns),
+        predictions=np.stack(predictions),
         labels=column.labels,
         averaged=averaged,
     )
@@ -148,16 +155,24 @@ def judged(request) -> Judged:
         fewer_seeds = {place: max(2, count - 1) for place, count in seeds.items()}
         columns["stsb"] = draw_column("stsb", fewer_seeds, generator)
     runs = [column_runs_of(name, column, arms) for name, column in columns.items()]
-    frame = verdicts(assess(runs, [Group(arms=arms, reference="none")]))
+    group = Group(arms=arms, reference="none")
+    frame = verdicts(assess(runs, [group]))
     return Judged(columns, arms, frame.set_index(["column", "arm"]))
+
+
+def numbers_of(row: pd.Series) -> dict[str, float]:
+    """Return the NUMBERS of a verdict."""
+    return row[NUMBERS].astype(float).to_dict()
 
 
 @pytest.mark.parametrize("column", [*COLUMNS, "average"])
 def test_a_contrast_is_that_of_loops_over_runs_and_examples(judged, column):
-    parts = list(judged.columns.values()) if column == "average" else [judged.columns[column]]
+    names = COLUMNS if column == "average" else [column]
+    parts = [judged.columns[name] for name in names]
+    family = len(judged.compared_arms)
     for arm in judged.compared_arms:
-        expected = contrast(parts, arm, "none", judged.arms, len(judged.compared_arms))
-        numbers = judged.frame.loc[(column, arm), NUMBERS].astype(float).to_dict()
+        numbers = numbers_of(judged.frame.loc[(column, arm)])
+        expected = contrast(parts, arm, "none", judged.arms, family)
         assert numbers == pytest.approx(expected, rel=1e-6, abs=1e-9), arm
 
 
@@ -165,10 +180,12 @@ def test_a_contrast_is_that_of_loops_over_runs_and_examples(judged, column):
 def test_a_measure_of_pretraining_is_that_of_loops_over_documents(measure):
     column = draw_measure(measure, np.random.default_rng(3))
     runs = column_runs_of(measure, column, ARMS, averaged=False)
-    frame = verdicts(assess([runs], [Group(arms=ARMS, reference="untied")])).set_index("arm")
+    group = Group(arms=ARMS, reference="untied")
+    frame = verdicts(assess([runs], [group]))
+    rows = frame.set_index("arm")
     for arm in ARMS[:3]:
+        numbers = numbers_of(rows.loc[arm])
         expected = contrast([column], arm, "untied", ARMS, 3)
-        numbers = frame.loc[arm, NUMBERS].astype(float).to_dict()
         assert numbers == pytest.approx(expected, rel=1e-6), arm
 
 
@@ -177,10 +194,13 @@ def test_an_interval_of_a_measure_is_clipped_to_the_range_of_the_measure():
     hits = {("add", 1): 0.0, ("add", 2): 6.0, ("none", 1): 6.0, ("none", 2): 1.0}
     runs: list[PlainRun] = []
     for (arm, pretraining), count in hits.items():
-        runs.append(PlainRun(arm, pretraining, 1, np.full(3, count)))
-    column = PlainColumn("swap_1", share, (0.0, 100.0), np.full(3, 6.0), runs)
-    group = Group(arms=ARMS[:2], reference="none")
-    row = verdicts(assess([column_runs_of("swap_1", column, ARMS[:2])], [group])).iloc[0]
+        numerators = np.full(3, count)
+        runs.append(PlainRun(arm, pretraining, 1, numerators))
+    trials = np.full(3, 6.0)
+    column = PlainColumn("swap_1", share, (0.0, 100.0), trials, runs)
+    column_runs = column_runs_of("swap_1", column, ("add", "none"))
+    group = Group(arms=("add", "none"), reference="none")
+    (_, row), *_ = verdicts(assess([column_runs], [group])).iterrows()
     assert row["smallest"] > 100
     assert row["low"] == -100.0
     assert row["high"] == 100.0
@@ -201,38 +221,49 @@ def totals_by_unit(judged: Judged, *, blocked: bool) -> dict[tuple[str, int], fl
             score = column.metric(run.predictions, column.labels)
             scores.setdefault(key, []).append(score)
         for key, values in scores.items():
-            totals[key] = totals.get(key, 0.0) + float(np.mean(values))
+            total = totals.get(key, 0.0)
+            totals[key] = total + float(np.mean(values))
     return totals
 
 
-def test_seeds_that_agree_are_those_that_both_arms_have(judged):
-    """By hand, for the average.
+class Units(NamedTuple):
+    """The seeds that count for the average, by arm, and whether they are blocks."""
 
-    A fine-tuning seed counts if both arms have it in all columns, else a pretraining seed. STS-B is
-    the column with the fewest runs.
+    by_arm: dict[str, set[int]]
+    blocked: bool
+
+
+def units_of_average(judged: Judged) -> Units:
+    """Find the seeds by hand. STS-B is the column with the fewest runs.
+
+    A fine-tuning seed counts if an arm has it in all columns, else a pretraining seed.
     """
-    fewest_runs = judged.columns["stsb"].runs
-    blocked = len({run.pretraining for run in fewest_runs}) > 1
-    totals = totals_by_unit(judged, blocked=blocked)
-    units: dict[str, set[int]] = {}
-    for run in fewest_runs:
-        units.setdefault(run.arm, set()).add(unit_of(run, blocked=blocked))
+    runs = judged.columns["stsb"].runs
+    blocked = len({run.pretraining for run in runs}) > 1
+    by_arm: dict[str, set[int]] = {}
+    for run in runs:
+        unit = unit_of(run, blocked=blocked)
+        by_arm.setdefault(run.arm, set()).add(unit)
+    return Units(by_arm, blocked)
+
+
+def test_seeds_that_agree_are_those_that_both_arms_have(judged):
+    """The numbers are compared for the average."""
+    units = units_of_average(judged)
+    totals = totals_by_unit(judged, blocked=units.blocked)
     for arm in judged.compared_arms:
         row = judged.frame.loc[("average", arm)]
-        paired = units[arm] & units["none"]
+        paired = units.by_arm[arm] & units.by_arm["none"]
         differences = [totals[arm, unit] - totals["none", unit] for unit in paired]
-        agree = sum(np.sign(differences) == np.sign(row["difference"]))
-        assert row["agree"] == agree, arm
+        agrees = np.sign(differences) == np.sign(row["difference"])
+        assert row["agree"] == sum(agrees), arm
         assert row["paired"] == len(paired), arm
 
 
 def test_the_numbers_of_seeds_are_those_of_each_arm(judged):
-    fewest_runs = judged.columns["stsb"].runs
-    blocked = len({run.pretraining for run in fewest_runs}) > 1
-    units: dict[str, set[int]] = {}
-    for run in fewest_runs:
-        units.setdefault(run.arm, set()).add(unit_of(run, blocked=blocked))
+    units = units_of_average(judged)
+    of_reference = len(units.by_arm["none"])
     for arm in judged.compared_arms:
         row = judged.frame.loc[("average", arm)]
-        assert row["n_arm"] == len(units[arm]), arm
-        assert row["n_reference"] == len(units["none"]), arm
+        assert row["n_arm"] == len(units.by_arm[arm]), arm
+        assert row["n_reference"] == of_reference, arm

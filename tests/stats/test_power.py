@@ -5,6 +5,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.plain_statistics import PlainSpread, larger, of_table
 from helpers.simulated import REGIMES, outcomes_of, simulate
@@ -45,14 +46,21 @@ def assess_drawn(arms="ab", seed=0, **changes) -> Group:
         "regime": REGIMES["all three"],
     }
     options |= changes
-    columns = simulate(np.random.default_rng(seed), **options)
+    generator = np.random.default_rng(seed)
+    columns = simulate(generator, **options)
     (group,) = assess(columns, [group_of(options["rates"])])
     return group
 
 
+def design_of(group: Group, difference: float, costs: Costs = EQUAL_COSTS) -> pd.DataFrame:
+    """Return the designs that find a difference with 80% power."""
+    return power_frame([group], difference, 0.8, costs)
+
+
 def test_two_arms_without_examples_have_about_the_power_of_a_t_test(t_tests):
     """The larger of the pooled and the own variance costs a little."""
-    expected = t_tests[0].power(1.0, nobs1=20, alpha=0.05)
+    of_samples, _ = t_tests
+    expected = of_samples.power(1.0, nobs1=20, alpha=0.05)
     power = UNIT_VARIANCES.power_of_seeds(1.0, 20)
     assert expected - 0.06 < power <= expected + 0.02
 
@@ -60,30 +68,38 @@ def test_two_arms_without_examples_have_about_the_power_of_a_t_test(t_tests):
 @pytest.mark.parametrize("blocks", [4, 10])
 def test_two_arms_in_blocks_have_about_the_power_of_a_paired_t_test(t_tests, blocks):
     """With two fine-tuning seeds the variance of a mean is 1."""
+    _, of_pairs = t_tests
     variances = replace(UNIT_VARIANCES, finetuning=(0.5,), pretraining=0.75)
-    expected = t_tests[1].power(1.5 / math.sqrt(2), nobs=blocks, alpha=0.05)
-    assert variances.power_of_pretrainings(1.5, blocks, 2) == pytest.approx(expected, abs=0.03)
+    effect_size = 1.5 / math.sqrt(2)
+    expected = of_pairs.power(effect_size, nobs=blocks, alpha=0.05)
+    power = variances.power_of_pretrainings(1.5, blocks, 2)
+    assert power == pytest.approx(expected, abs=0.03)
 
 
 def test_more_arms_have_less_power():
-    variances = replace(UNIT_VARIANCES, examples=0.3)
-    power = replace(variances, arms=8).power_of_seeds(2.0, 5)
-    assert power < variances.power_of_seeds(2.0, 5) - 0.1
+    of_two = replace(UNIT_VARIANCES, examples=0.3)
+    of_eight = replace(of_two, arms=8)
+    power_of_two = of_two.power_of_seeds(2.0, 5)
+    power_of_eight = of_eight.power_of_seeds(2.0, 5)
+    assert power_of_eight < power_of_two - 0.1
 
 
 def test_larger_differences_and_more_seeds_have_more_power():
     variances = replace(UNIT_VARIANCES, examples=0.3)
-    small = variances.power_of_seeds(1.5, 5)
-    large = variances.power_of_seeds(2.0, 5)
-    assert small < large < variances.power_of_seeds(2.0, 8)
+    power = variances.power_of_seeds(2.0, 5)
+    of_smaller_difference = variances.power_of_seeds(1.5, 5)
+    of_more_seeds = variances.power_of_seeds(2.0, 8)
+    assert of_smaller_difference < power < of_more_seeds
 
 
 @pytest.mark.parametrize("arms", [2, 5])
 @pytest.mark.parametrize(("factor", "suffices"), [(1.01, False), (0.99, True)])
 def test_a_dev_set_can_be_too_small_for_any_number_of_seeds(arms, factor, suffices):
     """At the edge endless seeds give just 80%; the limit is corrected for all arms."""
-    edge = 1 / (norm.ppf(1 - 0.025 / (arms - 1)) + norm.ppf(0.8))
-    variances = replace(UNIT_VARIANCES, arms=arms, examples=(edge * factor) ** 2)
+    critical = norm.ppf(1 - 0.025 / (arms - 1))
+    error_at_edge = 1 / (critical + norm.ppf(0.8))
+    examples = (error_at_edge * factor) ** 2
+    variances = replace(UNIT_VARIANCES, arms=arms, examples=examples)
     assert variances.examples_suffice(1.0, 0.8) == suffices
 
 
@@ -96,14 +112,14 @@ def test_power_is_the_share_of_experiments_with_a_verdict():
         "columns": ["rte"],
     }
     better = 0
-    for seed in range(150):
-        frame = verdicts([assess_drawn(seed=seed, **options)])
-        rows = frame[(frame["column"] == "rte") & (frame["arm"] == "b")]
-        better += rows["verdict"].item() == "better"
     powers = []
-    for seed in range(10):
-        pilot = assess_drawn(seed=seed, **options)
-        powers.append(variances_of(pilot.estimates[0], "a", 4).power_of_seeds(10.0, 5))
+    for seed in range(150):
+        group = assess_drawn(seed=seed, **options)
+        rows = verdicts([group]).set_index(["column", "arm"])
+        better += rows.loc[("rte", "b"), "verdict"] == "better"
+        if seed < 10:
+            variances = variances_of(group.estimates[0], "a", 4)
+            powers.append(variances.power_of_seeds(10.0, 5))
     assert np.mean(powers) == pytest.approx(better / 150, abs=0.1)
 
 
@@ -118,8 +134,10 @@ def runs_in_blocks(seed: int) -> ColumnRuns:
     of_seeds = 0.5 * generator.normal(size=(3, 4, 3, 400))
     is_right = 0.8 + of_arms + of_pretrainings + of_seeds > 0
     predictions = is_right.reshape(3, 12, 400).astype(int)
-    drawn = outcomes_of("rte", dict(zip("abc", predictions, strict=True)), np.ones(400, int))
-    pretraining_seeds = np.tile(np.repeat([1, 2, 3, 4], 3), 3)
+    by_arm = dict(zip("abc", predictions, strict=True))
+    drawn = outcomes_of("rte", by_arm, np.ones(400, int))
+    of_an_arm = np.repeat([1, 2, 3, 4], 3)
+    pretraining_seeds = np.tile(of_an_arm, 3)
     seeds = np.tile([1, 2, 3], 12)
     runs = drawn.runs._replace(pretraining_seeds=pretraining_seeds, seeds=seeds)
     return replace(drawn, runs=runs)
@@ -136,9 +154,10 @@ def test_more_fine_tuning_seeds_leave_the_effect_of_a_pretraining_on_single_exam
     with_one: list[Variances] = []
     for seed in range(12):
         runs = runs_in_blocks(seed)
-        with_four.append(variances_in(runs))
         of_first = np.flatnonzero(runs.runs.pretraining_seeds == 1)
-        with_one.append(variances_in(runs.subset(of_first)))
+        first_runs = runs.subset(of_first)
+        with_four.append(variances_in(runs))
+        with_one.append(variances_in(first_runs))
     fixed = np.mean([variances.fixed for variances in with_four])
     examples = np.mean([variances.examples for variances in with_four])
     examples_of_one = np.mean([variances.examples for variances in with_one])
@@ -149,21 +168,22 @@ def test_more_fine_tuning_seeds_leave_the_effect_of_a_pretraining_on_single_exam
 
 
 def test_the_frame_says_why_there_is_no_number():
-    frame = power_frame([assess_drawn()], 0.1, 0.8, EQUAL_COSTS).set_index("column")
-    assert list(frame.index) == ["average", "sst2", "rte"]
+    frame = design_of(assess_drawn(), 0.1)
+    assert frame["column"].tolist() == ["average", "sst2", "rte"]
     assert frame["finetuning_seeds"].isna().all()
-    assert frame["why"].str.startswith("no number of seeds will do").all()
+    for why in frame["why"]:
+        assert why.startswith("no number of seeds will do")
 
 
 def test_a_large_difference_needs_two_fine_tuning_seeds_of_one_pretraining():
-    frame = power_frame([assess_drawn()], 50.0, 0.8, Costs(100.0, 3.0))
+    frame = design_of(assess_drawn(), 50.0, Costs(100.0, 3.0))
     assert set(frame["finetuning_seeds"]) == {2}
     assert set(frame["pretraining_seeds"]) == {1}
     assert set(frame["cost"]) == {106.0}
 
 
 def test_one_seed_has_no_power():
-    frame = power_frame([assess_drawn(seeds=1)], 1.0, 0.8, EQUAL_COSTS)
+    frame = design_of(assess_drawn(seeds=1), 1.0)
     assert frame["finetuning_seeds"].isna().all()
     assert set(frame["why"]) == {"one seed does not show how much scores vary"}
 
@@ -172,19 +192,17 @@ def test_dear_pretrainings_get_more_fine_tuning_seeds():
     group = assess_drawn(
         "abc", seeds=3, pretrainings=4, pretraining=0.01, columns=["rte"], rows=3000
     )
-    cheap = power_frame([group], 6.0, 0.8, EQUAL_COSTS)
-    assert cheap["seeds"].tolist() == ["fine-tuning", "pretraining"]
-    cheap_design = cheap.iloc[1]
-    dear_design = power_frame([group], 6.0, 0.8, Costs(100.0, 1.0)).iloc[1]
-    cost = cheap_design["pretraining_seeds"] * (1 + cheap_design["finetuning_seeds"])
-    assert cheap_design["cost"] == cost
-    assert dear_design["finetuning_seeds"] > cheap_design["finetuning_seeds"]
-    assert dear_design["pretraining_seeds"] < cheap_design["pretraining_seeds"]
+    cheap = design_of(group, 6.0).set_index("seeds").loc["pretraining"]
+    dear = design_of(group, 6.0, Costs(100.0, 1.0)).set_index("seeds").loc["pretraining"]
+    runs_per_pretraining = 1 + cheap["finetuning_seeds"]
+    assert cheap["cost"] == cheap["pretraining_seeds"] * runs_per_pretraining
+    assert dear["finetuning_seeds"] > cheap["finetuning_seeds"]
+    assert dear["pretraining_seeds"] < cheap["pretraining_seeds"]
 
 
 def test_one_fine_tuning_seed_for_each_pretraining_gives_one_design():
     group = assess_drawn(seeds=1, pretrainings=4, pretraining=0.02)
-    frame = power_frame([group], 20.0, 0.8, EQUAL_COSTS)
+    frame = design_of(group, 20.0)
     assert frame["seeds"].tolist() == ["pretraining"] * 3
     assert set(frame["finetuning_seeds"]) == {1}
 
@@ -211,19 +229,23 @@ def has_verdict(
         from_pooled = 0.0
         from_own = 0.0
         for arm in "ab":
+            of_arm = spread.variance[arm]
             if spread.is_own[arm]:
-                from_own += spread.variance[arm] ** 2 / spread.freedom[arm]
+                from_own += of_arm**2 / spread.freedom[arm]
             else:
-                from_pooled += spread.variance[arm]
+                from_pooled += of_arm
         variance = spread.variance["a"] + spread.variance["b"]
         terms = from_pooled**2 / spread.pooled_freedom + from_own
-        squares += max(terms, variance**2 / spread.pooled_freedom)
+        least = variance**2 / spread.pooled_freedom
+        squares += max(terms, least)
         total += variance
     of_examples = variances.examples + shared
     weighted = of_examples + max(0.0, weight * total - shared)
     freedom = weighted**2 / (weight**2 * squares)
     error = math.sqrt(of_examples + max(0.0, total - shared))
-    return observed > -stdtrit(freedom, 0.025 / (variances.arms - 1)) * error
+    alpha = 0.025 / (variances.arms - 1)
+    critical = -stdtrit(freedom, alpha)
+    return observed > critical * error
 
 
 DESIGNS = [
@@ -238,17 +260,22 @@ DESIGNS = [
 def test_the_power_of_seeds_is_that_of_experiments_drawn_run_by_run(changes, seeds):
     variances = replace(UNIT_VARIANCES, arms=3, **changes)
     shared = variances.overlap * 2 * sum(variances.finetuning) / seeds
+    seeds_by_arm = dict.fromkeys("abc", seeds)
+    freedom = 3 * (seeds - 1)
+    error = math.sqrt(variances.examples)
     generator = np.random.default_rng(1)
     with_verdict = 0
     for _ in range(EXPERIMENTS):
-        observed = 3.5 + math.sqrt(variances.examples) * generator.normal()
+        observed = 3.5 + error * generator.normal()
         spreads = []
         for variance in variances.finetuning:
             scores = math.sqrt(variance) * generator.normal(size=(3, seeds))
-            sample = dict(zip("abc", scores.var(axis=1, ddof=1).tolist(), strict=True))
-            pooled = sum(sample.values()) / 3
-            spreads.append(larger(sample, pooled, dict.fromkeys("abc", seeds), 3 * (seeds - 1)))
-            observed += scores[0].mean() - scores[1].mean()
+            of_runs = scores.var(axis=1, ddof=1).tolist()
+            pooled = sum(of_runs) / 3
+            by_arm = dict(zip("abc", of_runs, strict=True))
+            spreads.append(larger(by_arm, pooled, seeds_by_arm, freedom))
+            first, second, _ = scores.mean(axis=1)
+            observed += first - second
         with_verdict += has_verdict(variances, observed, spreads, shared)
     power = variances.power_of_seeds(3.5, seeds)
     assert power == pytest.approx(with_verdict / EXPERIMENTS, abs=0.035)
@@ -275,9 +302,11 @@ def test_the_power_of_pretrainings_is_that_of_experiments_drawn_block_by_block(
     with_verdict = 0
     for _ in range(EXPERIMENTS):
         table = deviation * generator.normal(size=(3, blocks))
-        of_blocks = table[0].mean() - table[1].mean()
-        observed = difference + of_blocks + math.sqrt(0.1) * generator.normal()
-        with_verdict += has_verdict(variances, observed, [of_table(table, tuple("abc"))], shared)
+        first, second, _ = table.mean(axis=1)
+        of_examples = math.sqrt(0.1) * generator.normal()
+        observed = difference + first - second + of_examples
+        spread = of_table(table, tuple("abc"))
+        with_verdict += has_verdict(variances, observed, [spread], shared)
     power = variances.power_of_pretrainings(difference, blocks, finetunings)
     assert power == pytest.approx(with_verdict / EXPERIMENTS, abs=0.035)
 
@@ -296,11 +325,12 @@ def test_the_correction_counts_arms_that_have_not_run():
     runs = replace(runs, arms=tuple("abcdef"))
     seeds: list[int] = []
     for group in assess([runs], [group_of("ab"), group_of("abcdef")]):
-        variances = variances_of(group.estimates[0], "a", len(group.arms))
+        (estimate,) = group.estimates
+        variances = variances_of(estimate, "a", len(group.arms))
         (design,) = variances.designs(4.0, 0.8, EQUAL_COSTS, blocked=False)
-        row = power_frame([group], 4.0, 0.8, EQUAL_COSTS).iloc[0]
-        assert row["finetuning_seeds"] == design["finetuning_seeds"], group.arms
-        seeds.append(design["finetuning_seeds"])
+        (seeds_in_frame,) = design_of(group, 4.0)["finetuning_seeds"]
+        assert seeds_in_frame == design["finetuning_seeds"], group.arms
+        seeds.append(seeds_in_frame)
     assert seeds[1] > seeds[0]
 
 
@@ -311,11 +341,14 @@ def test_a_measure_of_pretraining_costs_no_fine_tuning():
     losses: dict[str, np.ndarray] = {}
     for arm in "ab":
         of_seeds = generator.normal(0, 20, (3, 1))
-        losses[arm] = pieces + of_seeds + generator.normal(0, 5, (3, 300))
+        noise = generator.normal(0, 5, (3, 300))
+        losses[arm] = pieces + of_seeds + noise
     drawn = outcomes_of("validation_loss", losses, counts, scale=1.0, averaged=False)
-    runs = drawn.runs._replace(pretraining_seeds=np.tile([1, 2, 3], 2), seeds=np.zeros(6, int))
-    assessed = assess([replace(drawn, runs=runs)], [group_of("ab")])
-    row = power_frame(assessed, 0.2, 0.8, Costs(10.0, 1000.0)).iloc[0]
+    pretraining_seeds = np.tile([1, 2, 3], 2)
+    runs = drawn.runs._replace(pretraining_seeds=pretraining_seeds, seeds=np.zeros(6, int))
+    loss = replace(drawn, runs=runs)
+    (group,) = assess([loss], [group_of("ab")])
+    row = design_of(group, 0.2, Costs(10.0, 1000.0)).iloc[0]
     assert row["cost"] == 10.0 * row["pretraining_seeds"], row
 
 

@@ -31,7 +31,8 @@ def test_means_by_block_are_those_of_each_blocks_runs():
 
 
 def test_unequal_fine_tuning_seeds_divide_a_variance_by_their_harmonic_mean():
-    assert unequal_runs().finetuning_seeds == pytest.approx(4 / (1 + 1 / 3 + 1 + 1 / 2))
+    expected = 4 / (1 + 1 / 3 + 1 + 1 / 2)
+    assert unequal_runs().finetuning_seeds == pytest.approx(expected)
 
 
 def test_the_variance_of_fine_tuning_is_pooled_by_degrees_of_freedom():
@@ -42,7 +43,8 @@ def test_the_variance_of_fine_tuning_is_pooled_by_degrees_of_freedom():
 
 
 def test_one_fine_tuning_seed_for_each_pretraining_has_no_variance():
-    runs = unequal_runs()._replace(pretraining_seeds=np.array([1, 2, 3, 4, 1, 2, 3]))
+    pretraining_seeds = np.array([1, 2, 3, 4, 1, 2, 3])
+    runs = unequal_runs()._replace(pretraining_seeds=pretraining_seeds)
     assert np.isnan(runs.finetuning_variance)
 
 

@@ -46,5 +46,5 @@ def test_a_result_that_lies_aside_is_not_called_damaged(dry_run, tmp_path):
     cell = folder / "cells" / Store(folder).plan().cells[0].id
     cell.rename(cell.with_name(f".replaced-{cell.name}"))
     assert [*dry_run().reasons] == [
-        "its result lies aside since a run was interrupted; the next run puts it back"
+        "an interrupted run has set its result aside; the next run puts it back"
     ]

@@ -88,7 +88,7 @@ def test_a_chosen_run_runs_again_for_what_is_wished_later(sweep, tiny, wish):
     summary = sweep(tiny(**MNLI, finetuning=wish))
     assert summary.finished == 1
     assert summary.skipped == 2
-    assert "finished cells that run again, whole: 1, for a model or test predictions" in sweep.said
+    assert "finished cells that run again: 1, because their models" in sweep.said
     assert chosen(summary) == set(summary.waiting)
     assert leaderboard(summary.folder).equals(table)
     assert {name: record.scores for name, record in records(summary).items()} == scores
@@ -214,7 +214,7 @@ def test_a_model_stays_while_a_cell_waits_for_it_and_is_made_again_where_it_is_g
     before = store.record(source.id)
     store.models.drop(source.id)
     assert reasons_of(values) == {
-        "its weights are gone, and others start from them": 1,
+        "its weights are gone, and other jobs start from them": 1,
         "not run yet": 1,
     }
     second = sweep(values)

@@ -343,7 +343,9 @@ def test_cores_that_are_no_use_are_not_said(sweep, tiny, changes, only):
 def test_an_encoder_without_segments_is_said(sweep, tiny, texts, make_bert):
     checkpoint = str(make_bert(texts=texts, segment_types=1))
     sweep(tiny(checkpoint=checkpoint, arms=["add"]), dry_run=True)
-    assert "both texts of a pair are segment 0, because the encoder has no other: add" in sweep.said
+    assert (
+        "both texts of a pair are segment 0, because the encoder has one segment: add" in sweep.said
+    )
 
 
 def test_workers_of_a_cluster_look_for_a_device_themselves(sweep, tiny, monkeypatch):
@@ -362,7 +364,7 @@ def half_finished(sweep, tiny) -> Store:
 def test_finished_cells_of_another_precision_are_said_and_count_as_done(sweep, tiny, half_finished):
     assert len(half_finished.recorded()) == 2
     summary = sweep(tiny(), dry_run=True, precision="bf16")
-    line = "computed on cpu in float32, not on cpu in bf16 as this run: 2 finished; they count as"
+    line = "computed on cpu in float32, and not on cpu in bf16 like this run: 2; they count as done"
     assert line in sweep.said
     assert summary.skipped == 2
     sweep(tiny(), dry_run=True, precision="float32")

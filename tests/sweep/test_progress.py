@@ -153,7 +153,8 @@ def test_where_no_machine_is_left_the_sweep_waits_for_one_and_says_so_once(
 
     driven = stub.drive(store, Away(worker), stub.cell(1))
     assert len(driven.finished) == 1
-    assert driven.lines == ["no machine has room for a job now; the sweep goes on when one has"]
+    expected = "no machine has room for a job now; the sweep goes on when there is room"
+    assert driven.lines == [expected]
 
 
 def test_a_look_counts_the_jobs_of_the_plan_by_their_state(busy):

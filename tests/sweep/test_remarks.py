@@ -7,10 +7,10 @@ from helpers.every_family import random_classifier
 from glue_bench.training.tokenizers import train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
-ONE_SEGMENT = "both texts of a pair are segment 0, because the encoder has no other: native"
+ONE_SEGMENT = "both texts of a pair are segment 0, because the encoder has one segment: native"
 TRAINED_HEAD = (
-    "the checkpoint has a trained classification head; it is not used, every cell trains a "
-    "fresh one: "
+    "the checkpoint has a trained classification head; it is not used, because every cell "
+    "trains a fresh one: "
 )
 TEXTS = ("a cat sat on the mat", "the dog ran")
 

@@ -138,7 +138,7 @@ EDITS = [
         {"arms": ["add", {"variant": "none", "options": {"segments": "none"}}]},
         {"options.segments - -> none": 2},
     ),
-    ({TUNING: {"keep": "all"}}, {"it has left no model, which is asked for": 4}),
+    ({TUNING: {"keep": "all"}}, {"its model is asked for, and is not there": 4}),
 ]
 
 

@@ -98,7 +98,9 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(
         UserError, match=r"has \d+ tokens but the checkpoint embeds 20; give the tokenizer"
     ):
         convert(str(small), out, "concat", tokenizer=str(bert))
-    with pytest.raises(UserError, match=r"no tokenizer in '.*small': none of its files is one"):
+    with pytest.raises(
+        UserError, match=r"no tokenizer in '.*small': none of its files is a tokenizer"
+    ):
         convert(str(bert), out, "concat", tokenizer=str(small))
     with monkeypatch.context() as disk:
         disk.setattr(
