@@ -122,8 +122,8 @@ class Snapshot:
 
     @property
     def time_left(self) -> str:
-        """`about 12 min left`; empty if it is not known."""
-        if self.seconds_left is None:
+        """`about 12 min left`; empty if it is not known, or jobs take longer than was expected."""
+        if not self.seconds_left:
             return ""
         return f"about {format_duration(self.seconds_left)} left"
 

@@ -216,6 +216,10 @@ def test_the_estimate_learns_seconds_per_cost_for_each_task():
     assert estimate.seconds_left([], running, 2) == 30.0
 
 
+def test_no_time_is_left_where_a_job_takes_longer_than_was_expected():
+    assert Snapshot({}, dict.fromkeys(STATES, 0), seconds_left=0.0).time_left == ""
+
+
 @pytest.mark.parametrize(
     ("arms", "height", "width"), [(3, 24, 80), (40, 24, 80), (3, 8, 40), (3, 5, 20)]
 )
