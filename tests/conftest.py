@@ -75,6 +75,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("dist", "no") == "load":
         config.option.dist = "worksteal"
     sys.meta_path.insert(0, LibrariesFirst())
+    # Modules are imported while tests are collected, and stay: there is no garbage to look for.
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but not among the modules that are imported by now."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -107,16 +115,15 @@ def frozen_imports() -> None:
     gc.freeze()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def checked_shapes(request: pytest.FixtureRequest) -> None:
-    """Check the shapes of arrays in the tests of `glue_bench.model` alone.
+@pytest.fixture(autouse=True, scope="session")
+def unchecked_shapes() -> None:
+    """Do not check the shapes of arrays: to check each one takes as long as to compute it.
 
-    These call every function of that package. Elsewhere the checks find nothing that is new, and
-    take a fifth of the time.
+    Some tests of `glue_bench.model` check them: see tests/model/conftest.py.
     """
     from jaxtyping import config
 
-    config.update("jaxtyping_disable", request.path.parent.name != "model")
+    config.update("jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="session")

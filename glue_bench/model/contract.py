@@ -32,7 +32,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "without LayerNorm at its input": {"embedding_norm": False},
     "with blocks of recent encoders": {"norm_first": True, "gated": True},
 }
-IN_ONE = {"save and load", "draws"}
+IN_ONE = {"save and load", "draws", "meta device"}
 """The clauses that take longest. They are tried on the first of ENCODERS alone."""
 CLAUSES: dict[str, Callable[[EncoderConfig], str | None]] = {
     "shapes": shapes,

@@ -9,6 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -198,6 +199,18 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 ARMS = [(variant, options) for variant in VARIANTS for options in ({}, *OPTIONS.get(variant, []))]
 """Beside the defaults each way in which a variant builds other modules."""
+ARM_CASES = [
+    pytest.param(
+        variant,
+        options,
+        marks=() if options in ({}, *OPTIONS.get(variant, [])[-1:]) else pytest.mark.slow,
+        id=f"{variant}-{options}",
+    )
+    for variant, options in ARMS
+]
+"""The same as cases of a test: in the usual suite each variant with its defaults and with the last
+of its options.
+"""
 
 TUPE_ARGS: dict[str, Any] = {
     "arch": "bert_base",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers.tiny_models import ARMS
+from helpers.tiny_models import ARM_CASES
 from torch import Tensor
 
 from glue_bench.errors import UserError
@@ -41,7 +41,7 @@ class AloneInName(NoPosition):
         return EncoderInput(hidden + self.words.weight[: token_ids.shape[1]])
 
 
-@pytest.mark.parametrize(("variant", "options"), ARMS)
+@pytest.mark.parametrize(("variant", "options"), ARM_CASES)
 def test_every_graft_and_fresh_weights_are_alive_or_have_no_position(variant, options, additive):
     if "position_start" not in options:  # which is of fresh weights alone
         check_order(graft(additive, variant, options), "mine")

@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from helpers.tiny_models import (
+    ARM_CASES,
     ARMS,
     CONFIGS,
     HEAD_SIZE,
@@ -236,16 +237,18 @@ def unfilled_memory_is_nan() -> Iterator[None]:
     torch.use_deterministic_algorithms(mode=False)
 
 
-GRAFTED_ARMS = [arm for arm in ARMS if "position_start" not in arm[1]]
+GRAFTED_CASES = [case for case in ARM_CASES if "position_start" not in case.values[1]]
 
 
 @pytest.mark.usefixtures("unfilled_memory_is_nan")
 @pytest.mark.parametrize("family", ["bert", "electra"])  # with a pooler, and without one
-@pytest.mark.parametrize("arm", [*GRAFTED_ARMS, ("own", {})], ids=str)
-def test_every_number_of_a_classifier_is_of_its_start_or_drawn(arm, family, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("variant", "options"), [*GRAFTED_CASES, ("own", {})])
+def test_every_number_of_a_classifier_is_of_its_start_or_drawn(
+    variant, options, family, tmp_path, monkeypatch
+):
     """Nothing is drawn that a start's weights replace, and nothing is left without a value."""
     monkeypatch.setitem(VARIANTS, "own", Own)
-    start = graft(additive(tmp_path, family), *arm)
+    start = graft(additive(tmp_path, family), variant, options)
     numbers = []
     for _ in range(2):
         model = start.classifier(("one", "other"), 1)

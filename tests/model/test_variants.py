@@ -5,9 +5,9 @@ may start.
 import pytest
 import torch
 from helpers.tiny_models import (
+    ARM_CASES,
     ARMS,
     HIDDEN,
-    OPTIONS,
     POSITIONS,
     encoder_config,
     max_error,
@@ -37,18 +37,12 @@ def test_every_variant_meets_the_contract(clause, variant):
     check_contract(variant, clauses=[clause])
 
 
-LAST = [(variant, sets[-1]) for variant, sets in OPTIONS.items()]
-
-
-@pytest.mark.parametrize(
-    ("variant", "options"),
-    [pytest.param(*arm, marks=() if arm in LAST else pytest.mark.slow) for arm in ARMS if arm[1]],
-    ids=str,
-)
+@pytest.mark.parametrize(("variant", "options"), [case for case in ARM_CASES if case.values[1]])
 def test_options_keep_the_contract(variant, options):
     check_contract(variant, options, OTHER_CLAUSES)
 
 
+@pytest.mark.usefixtures("checked_shapes")
 @pytest.mark.parametrize(("variant", "options"), ARMS, ids=str)
 def test_every_parameter_learns_under_every_option(variant, options):
     check_contract(variant, options, ["gradients"])

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -186,15 +187,19 @@ def tables(page: str) -> list[Path]:
     return paths
 
 
-def is_shown(text: str, value: float) -> bool:
-    """Return whether a value is printed as this text; without a sign the text may be a size."""
+def is_shown(text: str, values: float | np.ndarray) -> bool:
+    """Return whether one of the values is printed as this text; without a sign the text may be a
+    size.
+    """
     unit = next((unit for unit in UNITS if text.endswith(unit)), "")
     number = text.removesuffix(unit).replace(",", "")
-    sizes = (value,) if text[0] in "+-" else (value, -value)
+    signs = (1,) if text[0] in "+-" else (1, -1)
     decimals = len(number.partition(".")[2])
     half_step = 0.5 * 10**-decimals + 1e-9
     scale = UNITS.get(unit, 1.0)
-    return any(abs(size / scale - float(number)) <= half_step for size in sizes)
+    printed = float(number)
+    scaled = np.asarray(values) / scale
+    return any(np.any(np.abs(sign * scaled - printed) <= half_step) for sign in signs)
 
 
 def statistics_rows(page: str) -> list[dict[str, str]]:
@@ -246,7 +251,7 @@ def test_every_interval_is_that_of_a_row_of_the_statistics(page):
 
 
 @cache
-def values(page: str) -> list[float]:
+def values(page: str) -> np.ndarray:
     """Return every number of the tables that a page may take from."""
     numbers: set[float] = set()
     for path in tables(page):
@@ -258,7 +263,7 @@ def values(page: str) -> list[float]:
         for word in words:
             with suppress(ValueError):
                 numbers.add(float(word.replace(",", "")))
-    return [*numbers]
+    return np.array([*numbers])
 
 
 def prose_of(page: str) -> str:
@@ -276,6 +281,6 @@ def test_every_figure_stands_in_the_tables(page):
     for figure in NUMBER.finditer(text):
         if not re.search(r"\.\d|^[-+]\d|,\d{3}|%|million|k|M", figure[0]):
             continue
-        if not any(is_shown(figure[0], value) for value in values(page)):
+        if not is_shown(figure[0], values(page)):
             made_up.append(text[max(0, figure.start() - 30) : figure.end() + 12])
     assert made_up == []

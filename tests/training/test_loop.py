@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_models import ARMS
+from helpers.tiny_models import ARM_CASES
 from helpers.tiny_pretraining import CPU, LENGTH, config, plainly_trained
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -192,20 +192,29 @@ def losses_of_masked_rows(model):
     ]
 
 
-# The head is the same for all arms, so that one arm shows what a classifier does.
-STEPS = [(ARMS[0], EncoderForSequenceClassification, losses_of_rows)]
-STEPS += [(arm, EncoderForMaskedLM, losses_of_masked_rows) for arm in ARMS]
-STEP_NAMES = [f"{arm}-{kind.__name__}" for arm, kind, _ in STEPS]
-
-
-@pytest.mark.parametrize(("arm", "kind", "losses"), STEPS, ids=STEP_NAMES)
-def test_a_step_waits_for_nothing(arm, kind, losses):
+def update_on_meta(kind, losses_of, *arm):
+    """Take a step on META, which may meet no tensor of the host."""
     model = on_meta(kind, config(*arm, num_labels=2, num_hidden_layers=2)).train()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
     with OneDevice():
-        loss = update(model, optimizer, 1e-3, 1.0, losses(model))
+        loss = update(model, optimizer, 1e-3, 1.0, losses_of(model))
     assert loss.is_meta
     assert len(optimizer.state) > 10
+    return loss
+
+
+@pytest.mark.parametrize(("variant", "options"), ARM_CASES)
+def test_a_step_of_pretraining_waits_for_nothing(variant, options):
+    update_on_meta(EncoderForMaskedLM, losses_of_masked_rows, variant, options)
+
+
+def test_a_step_of_finetuning_waits_for_nothing():
+    """The head is the same for all arms, so that one arm shows what a classifier does."""
+    update_on_meta(EncoderForSequenceClassification, losses_of_rows, "add", {})
+
+
+def test_the_device_shows_a_wait():
+    loss = update_on_meta(EncoderForSequenceClassification, losses_of_rows, "add", {})
     with pytest.raises(RuntimeError), OneDevice():
         loss.item()
 
