@@ -226,8 +226,20 @@ def drop_silent_columns(frame: DataFrame) -> DataFrame:
 
 def budget_page(results: Results) -> Page:
     """Make the page: a row for each arm, the facts behind it, and the search for rates."""
-    budgets = budget_frame(results)
-    rates = rates_frame(results)
+    return page_of_budgets(results, budget_frame(results), rates_frame(results))
+
+
+def page_of_budgets(results: Results, budgets: DataFrame, rates: DataFrame) -> Page:
+    """Make the page of a `budget_frame` and a `rates_frame` that were made of these results.
+
+    Args:
+        results: The results.
+        budgets: Their `budget_frame`.
+        rates: Their `rates_frame`.
+
+    Returns:
+        The same page as `budget_page`.
+    """
     tables = with_legend([budget_table(budgets)], LEGEND)
     tables.append(facts_of_budgets(budgets))
     if len(rates):

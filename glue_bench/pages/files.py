@@ -9,7 +9,7 @@ from glue_bench.board.lag import reached_frame
 from glue_bench.config import FINISHED
 from glue_bench.data.tasks import find_task
 from glue_bench.files import write_atomically
-from glue_bench.pages.budget import budget_frame, budget_page, drop_silent_columns, rates_frame
+from glue_bench.pages.budget import budget_frame, drop_silent_columns, page_of_budgets, rates_frame
 from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.lags import lags_of
 from glue_bench.pages.leaderboard import leaderboard_page
@@ -79,15 +79,16 @@ def table_files(comparison: Comparison) -> dict[str, str]:
         contents["statistics.md"] = to_markdown(statistics)
         contents["statistics.csv"] = to_csv(statistics)
     budgets = budget_frame(results)
+    rates = rates_frame(results)
     if budgets["stream"].notna().any():
         losses = drop_silent_columns(results.losses.drop(columns="pretraining_id"))
-        contents["budget.md"] = to_markdown(budget_page(results))
+        contents["budget.md"] = to_markdown(page_of_budgets(results, budgets, rates))
         contents["budget.csv"] = csv_text(drop_silent_columns(budgets))
         contents["losses.csv"] = csv_text(losses, float_format="%.4f")
     frames_and_decimals = {
         "averages.csv": (averages_frame(board), 2),
         "steps.csv": (steps_frame(board), 2),
-        "rates.csv": (rates_frame(results), None),
+        "rates.csv": (rates, None),
         "intrinsic.csv": (results.measures.drop(columns="pretraining_id"), 5),
         "reached.csv": (reached_frame(results.losses), 2),
         "lags.csv": (lags_of(comparison), 3),
