@@ -1,4 +1,4 @@
-"""The columns of the frames of `Results`."""
+"""The columns of the frames of `Results`, whose attributes describe the frames."""
 
 from glue_bench.config import AS_PUBLISHED, FINISHED
 
@@ -31,6 +31,7 @@ RUN_COLUMNS = (
 )
 """The facts of a cell that are known after it has finished."""
 EPOCH_SCORE_COLUMNS = ("cell_id", "epoch", "last", "split", "metric", "value")
+"""A score of a finished cell after an epoch; `last` says whether it is the last epoch."""
 ARM_COLUMNS = (
     "arm",
     "variant",
@@ -48,6 +49,7 @@ ARM_COLUMNS = (
     "flops_per_token",
     "length",
 )
+"""The facts of an arm, its start and its sizes."""
 TASK_COLUMNS = (
     "task",
     "source",
@@ -60,6 +62,7 @@ TASK_COLUMNS = (
     "settings",
     "from_mnli",
 )
+"""The data of a task, and the settings of fine-tuning on it."""
 PRETRAINING_COLUMNS = (
     "pretraining_id",
     "arm",
@@ -82,6 +85,7 @@ PRETRAINING_COLUMNS = (
     "weights",
     "digest",
 )
+"""A pretraining or a run of a rate search: its rate, costs and last losses."""
 LOSS_COLUMNS = (
     "pretraining_id",
     "arm",
@@ -92,6 +96,7 @@ LOSS_COLUMNS = (
     "validation_loss",
     "seconds",
 )
+"""A point of the loss curve of a finished pretraining."""
 MEASURE_COLUMNS = (
     "pretraining_id",
     "arm",
@@ -102,4 +107,6 @@ MEASURE_COLUMNS = (
     "standard_error",
     "n",
 )
+"""A measure of a pretrained encoder after some `step`, over `n` sequences."""
 BASELINE_COLUMNS = ("task", "split", "metric", "baseline", "value")
+"""A score of a trivial baseline."""

@@ -5,9 +5,9 @@ import re
 from glue_bench.pages.markup import escape_latex, sentence
 from glue_bench.pages.page import Page, ShownCell, Table
 
-SIDES = {"number": "r", "text": "l", "long": r"p{0.3\linewidth}"}
-"""The column of a `tabular` for each style of a column."""
-_MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
+COLUMN_LETTERS = {"number": "r", "text": "l", "long": r"p{0.3\linewidth}"}
+"""The letter of a column in LaTeX's `tabular`, by the style of the column."""
+_MINUS = re.compile(r"(?<![\w.-])-(?=\d)")  # not in 2e-05 or between numbers
 
 
 def to_latex(page: Page) -> str:
@@ -21,17 +21,17 @@ def to_latex(page: Page) -> str:
 def latex_table(page: Page, number: int, table: Table) -> str:
     """Write a floating table, with a rule above its feet and the legend below it.
 
-    It is made smaller only where it is wider than the line.
+    It is shrunk if it is wider than the line.
 
     Args:
-        page: The page, whose title and banner the caption has.
+        page: The page. Its title and its banner go into the caption.
         number: The place of the table on the page, from 1.
         table: The table.
 
     Returns:
         The lines of the table.
     """
-    sides = "".join(SIDES[style] for style in table.styles)
+    letters = "".join(COLUMN_LETTERS[style] for style in table.styles)
     rows = [latex_row(row, table.styles) for row in table.rows]
     if table.feet:
         rows.insert(-table.feet, r"\midrule")
@@ -44,7 +44,7 @@ def latex_table(page: Page, number: int, table: Table) -> str:
         rf"\caption{{{latex_caption(page, table)}}}",
         rf"\label{{tab:{latex_label(page, number)}}}",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{{sides}}}",
+        rf"\begin{{tabular}}{{{letters}}}",
         r"\toprule",
         " & ".join(map(escape_latex, table.header)) + r" \\",
         r"\midrule",

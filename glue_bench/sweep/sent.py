@@ -1,4 +1,4 @@
-"""The jobs of a results folder that Slurm was given, in a file that outlives the driver."""
+"""The file that notes which jobs of a results folder Slurm was given. It outlives the driver."""
 
 import hashlib
 import json
@@ -11,9 +11,9 @@ from glue_bench.records.values import Job
 from glue_bench.sweep.squeue import live_jobs
 
 Versions = dict[str, str]
-"""The ids of a batch's jobs, in order, each with its `Store.result_version` when it was sent."""
+"""The jobs of a batch, in order: each id with the job's `Store.result_version` when it was sent."""
 Batch = list[tuple[Job, str]]
-"""Jobs for one Slurm job, each with its `Store.result_version` when it is sent."""
+"""The jobs for one Slurm job, each with its `Store.result_version` when it is sent."""
 
 
 class SentJobs:
@@ -38,7 +38,7 @@ class SentJobs:
         return job_ids
 
     def take_over(self, live: Collection[str]) -> None:
-        """Read what an earlier driver sent; keep jobs that are `live` or have a new result."""
+        """Read an earlier driver's batches; keep jobs of `live` Slurm jobs or with new results."""
         for number, versions in read_batches(self.store).items():
             pending = {}
             for job_id, version in versions.items():
@@ -48,7 +48,7 @@ class SentJobs:
             self.numbers.add(number)
 
     def add(self, number: str, batch: Batch) -> None:
-        """Note a Slurm job that has been sent."""
+        """Note the number of a Slurm job that has been sent, and its batch."""
         self.batches[number] = {job.id: version for job, version in batch}
         self.numbers.add(number)
 
@@ -57,13 +57,14 @@ class SentJobs:
         return [number for number, versions in self.batches.items() if job_id in versions]
 
     def pop_stored(self, job_ids: Iterable[str]) -> list[str]:
-        """Remove and return the jobs that have a new result. A batch runs its jobs in order."""
+        """Remove and return those of the jobs that have a new result."""
         awaited = set(job_ids)
         stored = []
+        # Copies are read, because entries are deleted in the loops.
         for number, versions in [*self.batches.items()]:
             for job_id, version in [*versions.items()]:
                 if self.store.result_version(job_id) == version:
-                    break
+                    break  # a batch runs in order, so that later jobs have no result either
                 if job_id in awaited:
                     awaited.remove(job_id)
                     del versions[job_id]
@@ -95,7 +96,7 @@ def job_name(store: Store) -> str:
 
 
 def refuse_live_jobs(store: Store) -> None:
-    """Raise UserError if Slurm has, or may have, jobs of this folder for another engine."""
+    """Raise UserError if Slurm has, or may have, jobs of this folder. They would run twice."""
     read_batches(store)  # this raises UserError if the file is damaged
     if not store.slurm_file.exists():
         return

@@ -13,10 +13,13 @@ from glue_bench.records.environment import Environment, versions
 from glue_bench.training.memory import keep_freed_memory
 
 MEASURED_GPUS: frozenset[str] = frozenset()
-"""GPUs, by their own names, on which `benchmarks/gpu.py` has shown that a step that is launched as
-one graph gives the same and is faster. None has been measured yet."""
+"""The names of the GPUs that launch a step as one graph.
+
+`benchmarks/gpu.py` has to show that the numbers stay the same on a GPU, and that steps get faster.
+No GPU has been measured yet.
+"""
 PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"  # the environment variable that says what `auto` means
-NARROW_HIDDEN_SIZE = 256  # below it a second thread does not pay
+NARROW_HIDDEN_SIZE = 256  # narrower encoders gain nothing from a second thread
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Compute:
 
     - `device`: the device.
     - `bf16`: whether products are computed in bf16; the rest stays float32.
-    - `threads`: how many threads of the CPU it may use.
+    - `threads`: how many threads of the CPU the job may use.
     - `graph`: whether steps have fixed shapes, and a GPU launches each as one graph.
     """
 
@@ -66,7 +69,7 @@ class Compute:
 
     @property
     def keeps_kernels(self) -> bool:
-        """Whether products leave a kernel in memory for every shape.
+        """Whether each shape of a matrix product leaves a kernel in memory.
 
         oneDNN's kernels for bf16 on a CPU stay in memory, about 0.7 MiB each.
         """
@@ -84,7 +87,7 @@ class Compute:
         return -(-size // step) * step
 
     def round_up_length(self, length: int) -> int:
-        """Round the length of a batch up, for graphs to a few lengths of 16 or more."""
+        """Round the length of a batch up. For graphs there are only a few lengths, from 16 on."""
         if not self.graph:
             return self.round_up_size(length)
         step = max(16, 2 ** ((length - 1).bit_length() - 2))
@@ -138,7 +141,8 @@ def choose_compute(device: str = AUTO, precision: str = AUTO, graph: str = AUTO)
 def is_faster_in_bf16(kind: str) -> bool:
     """Return whether a kind of device multiplies matrices faster in bf16.
 
-    A CPU does so several times faster with tiles (Intel AMX), and twice with AVX-512 BF16.
+    A CPU is several times faster in bf16 with tiles (Intel AMX), and twice as fast with AVX-512
+    BF16.
     """
     if kind == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)

@@ -61,7 +61,7 @@ SMALL = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _small():
-    """Few draws: these tests do not ask how wide the bands are."""
+    """Set few draws, because these tests do not look at the width of bands."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         for module, sizes in SMALL.items():
             for name, size in sizes.items():
@@ -115,7 +115,7 @@ def text(tmp_path_factory) -> Path:
 
 
 class _WithoutFloat64(TorchFunctionMode):
-    """As on an Apple GPU: a tensor becomes float64 only after it was copied to the CPU."""
+    """A tensor of an Apple GPU: it becomes float64 only after it was copied to the CPU."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         values = (*args[1:], *(kwargs or {}).values())
@@ -136,7 +136,7 @@ def analysis(checkpoints, text):
 
 
 def lowest_rows(analysis, label: str) -> pd.DataFrame:
-    """Return the rows of a checkpoint by measure, those of the lowest layer."""
+    """Return the rows of a checkpoint's lowest layer, by measure."""
     rows = analysis.measures[analysis.measures["checkpoint"] == label]
     return rows.drop_duplicates("measure").set_index("measure")
 
@@ -240,7 +240,7 @@ WEIGHTS = {5: digest("headless")}
 
 @pytest.fixture
 def experiment(checkpoints, tmp_path) -> Bench:
-    """Two finished pretrainings, of which `gone` has no checkpoint, and one that has not ended."""
+    """Two finished pretrainings, `gone` without its checkpoint, and one that has not ended."""
     bench = Bench(tmp_path / "toy")
     for arm in ("here", "gone"):
         bench.pretrain(arm, steps=5, settings={"length": 20}, weights=WEIGHTS)

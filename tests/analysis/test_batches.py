@@ -24,11 +24,11 @@ from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import train_tokenizer
 
 MANY = tokens(37, POSITIONS)
-"""Of 16 sequences at once: two whole batches, and one of five."""
+"""With 16 sequences at once these are two whole batches, and a batch of five."""
 
 
 def subject_of(variant: str, **options) -> SimpleNamespace:
-    """What the measures of scores ask of a subject."""
+    """Return a subject with the attributes that the measures of scores read."""
     model = random_model(EncoderModel, encoder_config(variant, variant_options=options))
     return SimpleNamespace(model=model, sum=input_sum(model, POSITIONS), tokens=MANY)
 
@@ -108,7 +108,7 @@ def test_running_text_is_cut_where_a_sequence_is_full_and_nothing_is_lost(bert):
 )
 @torch.no_grad()
 def test_shares_of_scores_are_means_over_the_sequences_of_all_batches(variant, options):
-    """In each block: the covariance of a term with the sum, of all sequences at once."""
+    """In each block a share is the covariance of a term with the sum over all sequences at once."""
     subject = subject_of(variant, **options)
     rows = rows_by_name(terms.measure_score_terms(subject))
     scores_by_block = {}
@@ -146,7 +146,7 @@ def test_the_error_of_a_sum_is_the_largest_of_all_batches_and_blocks():
 
 
 def test_bands_of_chance_come_of_draws_that_differ(monkeypatch):
-    """Of the positions' rotations, and of tables with their covariance."""
+    """The draws are rotations of the positions, and tables with their covariance."""
     drawn: dict[str, set[int]] = {"rotated": set(), "redrawn": set()}
     for name, draws in drawn.items():
         original = getattr(terms, name)
@@ -165,7 +165,7 @@ def test_bands_of_chance_come_of_draws_that_differ(monkeypatch):
 
 @torch.no_grad()
 def test_the_shares_of_permuted_positions_are_those_of_another_order():
-    """What positions make of their neighbours changes."""
+    """The scores between neighbouring positions change."""
     rows = rows_by_name(terms.measure_terms(subject_of("add")))
     share_of_own_order = rows["terms.share.position_position", 1].value
     permuted = rows["terms.share_permuted.position_position", 1].value
@@ -189,7 +189,7 @@ def logits_with_attention(head: EncoderForMaskedLM, attention: torch.Tensor) -> 
 @pytest.mark.parametrize("variant", ["add", "add-relative"])
 @torch.no_grad()
 def test_the_rise_of_the_loss_is_that_without_the_term(variant):
-    """By scores of the first block from which the term is taken away, with heads written out."""
+    """The scores of the first block are computed without the term, head by head."""
     head = random_model(EncoderForMaskedLM, encoder_config(variant))
     rows = [MaskedRow(ids, 0 * ids, ids) for ids in MANY.numpy()]
     text = SimpleNamespace(probes=[SimpleNamespace(masked=row) for row in rows])
@@ -233,7 +233,7 @@ def test_scores_of_positions_with_projections_for_each_block_are_those_of_the_fi
 )
 @torch.no_grad()
 def test_queries_and_keys_of_added_positions_are_those_of_every_kind_of_encoder(sizes):
-    """But for a factor for each row, by which LayerNorms divide."""
+    """They may differ by a factor for each row, which is the divisor of LayerNorm."""
     model = random_model(EncoderModel, encoder_config("add", **sizes))
     subject = SimpleNamespace(model=model, sum=input_sum(model, POSITIONS))
     rows = model.variant.positions.weight - model.variant.positions.weight.mean(0)
@@ -265,7 +265,7 @@ def random_text(sequences: int, lengths: tuple[int, ...], **options) -> HeldOut:
 
 
 def test_rows_are_given_their_losses_however_many_go_through_at_once(monkeypatch):
-    """Of unequal lengths, so that the order in which they go through is another."""
+    """The rows have unequal lengths, so that they are computed in another order."""
     text = random_text(23, (12, 5, 9, 7))
     config = encoder_config("add", vocab_size=len(text.tokenizer))
     model = random_model(EncoderForMaskedLM, config)

@@ -22,7 +22,7 @@ from glue_bench.testing import encoder_config
 SIMULATIONS = 200
 SIZES = {"vocab_size": 400, "max_position_embeddings": 40, "hidden_size": 48, "pad_token_id": None}
 Trial = Callable[[np.random.Generator], bool]
-"""Draws a sample, and tells whether its interval or band holds the value that it should."""
+"""Draws a sample, and returns whether its interval or band contains the right value."""
 
 
 def is_inside(bounds: tuple[float, float], value: float) -> bool:
@@ -169,7 +169,7 @@ def small_sizes(monkeypatch):
 @pytest.mark.usefixtures("small_sizes")
 def test_bands_hold_what_chance_gives(monkeypatch):
     outcomes: dict[str, list[bool]] = {}
-    # With matrices this small, several threads spend most of the time waiting for each other.
+    # With such small matrices, several threads mostly wait for each other.
     with threadpool_limits(1):
         for seed in range(SIMULATIONS):
             for module in (chance, positions, terms):

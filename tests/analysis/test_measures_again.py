@@ -1,4 +1,4 @@
-"""Measures with options away from the defaults, beside another computation."""
+"""Measures with other options than the defaults, compared with another computation."""
 
 from types import SimpleNamespace
 
@@ -59,7 +59,7 @@ def likelihood(model, text, ids: list[int], places: list[int], segments: torch.T
 
 @pytest.mark.parametrize("distance", [1, 2])
 def test_swaps_are_counted_sequence_by_sequence_with_its_segments(text, model, distance):
-    """Each original is preferred or not, by the model itself."""
+    """The model itself is asked whether it prefers each original."""
     sums = swap_sums(model, text, distance)
     for index, probe in enumerate(text.probes):
         ids = probe.ids.tolist()
@@ -77,7 +77,7 @@ def test_swaps_are_counted_sequence_by_sequence_with_its_segments(text, model, d
 
 
 def test_equal_sequences_have_swaps_of_their_own(text):
-    """Else a text that repeats itself would be asked the same question again and again."""
+    """If not, a text that repeats itself would give the same swap again and again."""
     chosen = {tuple(pairs(text.probes[0], 1, index, text)) for index in range(8)}
     assert len(chosen) > 1
 
@@ -126,7 +126,7 @@ def short_text(tokenizer, rows: list[list[int]]) -> HeldOut:
 
 
 def test_of_originals_that_are_all_preferred_the_interval_is_that_of_a_share(text, model):
-    """Their spread is 0, and yet so few of them do not prove that it is always so."""
+    """Their spread is 0, but a few texts do not prove that every original is preferred."""
     generator = np.random.default_rng(0)
     rows = generator.integers(5, len(text.tokenizer), size=(60, 4)).tolist()
     sums = swap_sums(model, short_text(text.tokenizer, rows), 1)
@@ -194,7 +194,7 @@ def table_of(words: int = 90, places: int = 20, width: int = 12) -> InputSum:
 
 
 def planted_table(rows: int, directions: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw centred rows in a subspace of so many directions."""
+    """Draw centred rows in a subspace with this number of directions."""
     coordinates = generator.standard_normal((rows, directions))
     table = coordinates @ generator.standard_normal((directions, 12))
     return table - table.mean(0)
@@ -211,7 +211,7 @@ def leading_basis(table: np.ndarray) -> np.ndarray:
 def test_angles_are_those_of_the_leading_directions_of_each_table(
     word_directions, place_directions
 ):
-    """By the singular values of the product of both bases."""
+    """The angles are computed from the singular values of the product of both bases."""
     generator = np.random.default_rng(0)
     words = planted_table(90, word_directions, generator)
     places = planted_table(40, place_directions, generator)
@@ -253,7 +253,7 @@ def test_random_positions_are_others_at_every_draw_and_as_long_as_those_of_the_t
 
 @pytest.mark.parametrize("words", [40, 90])
 def test_collisions_are_of_different_words(words, monkeypatch):
-    """By all distances."""
+    """The distances between all words and between all sums are computed."""
     monkeypatch.setattr(probes, "SUMS", 500)
     table = table_of(words)
     rows = {row.measure: row.value for row in probes.collisions(table)}

@@ -130,7 +130,7 @@ def test_positions_in_the_leading_directions_of_the_words_overlap():
 def test_disjoint_subspaces_do_not_overlap():
     words = random_rows(WORDS, LEFT_HALF)
     places = random_rows(PLACES, RIGHT_HALF)
-    # They have two dimensions in common, but so little of them that they nearly miss.
+    # They have two dimensions in common, but the values there are tiny.
     words[:, 12] = words[:, 0] * 1e-3
     places[:, 11] = places[:, 12] * 1e-3
     measured = subspaces.measure_subspaces(subject_of(words, places))
@@ -217,7 +217,7 @@ def test_falling_and_rising_deviations_are_correlated(words, places):
 
 @pytest.fixture
 def few_pairs(monkeypatch):
-    """Few pairs to decode."""
+    """Set few pairs to decode."""
     sizes = {
         "WORD_PAIRS": 500,
         "FEWER_WORD_PAIRS": 200,
@@ -334,7 +334,7 @@ def test_the_nearest_row_of_another_word_by_hand(monkeypatch):
 
 @pytest.fixture
 def line() -> np.ndarray:
-    """Rows that grow with the position in one dimension."""
+    """Rows that grow with the position along one dimension."""
     rows = random_rows(PLACES, scale=0.01)
     rows[:, 5] = np.arange(PLACES) - (PLACES - 1) / 2
     return rows
@@ -399,7 +399,7 @@ def subject_without_positions_at_the_input(variant: str) -> SimpleNamespace:
 
 @pytest.mark.parametrize("variant", ["untied-tie-cls", "diet-abs", "four-term"])
 def test_the_scores_of_positions_are_those_that_the_variant_adds(variant):
-    """But for a constant factor, which no measure sees."""
+    """They may differ by a constant factor, which changes no measure."""
     subject = subject_without_positions_at_the_input(variant)
     zeros = torch.zeros(1, POSITIONS, dtype=torch.long)
     with torch.no_grad():

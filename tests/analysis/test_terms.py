@@ -148,7 +148,7 @@ def test_terms_of_another_table_are_refused():
 
 @torch.no_grad()
 def test_shares_are_covariances_of_the_terms_as_matrices():
-    """The share of a bias is one, too."""
+    """The share of a bias is a covariance, too."""
     model = model_of("add-relative")
     table = input_sum(model, POSITIONS)
     shares = terms.sequence_shares(model, table, IDS)

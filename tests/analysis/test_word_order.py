@@ -66,9 +66,9 @@ def model_of(variant: str, tokenizer) -> EncoderForMaskedLM:
 
 
 def model_of_pairs(table: np.ndarray) -> SimpleNamespace:
-    """Make a model whose prediction follows from the token before alone.
+    """Make a model whose prediction depends on the previous token alone.
 
-    `table` (vocabulary, vocabulary) has its logits.
+    `table` (vocabulary, vocabulary) has the logits by previous token.
     """
     logits = torch.from_numpy(table)
     base = SimpleNamespace(hidden_states=lambda ids, *_, **__: [ids.roll(1, 1)[..., None]])
@@ -175,7 +175,7 @@ def test_swaps_are_left_out_where_no_two_words_can_change_places(add_model, toke
 
 
 def log_likelihood(log_p: np.ndarray, tokens: list[int], places: list[int]) -> float:
-    """Sum log p of each token given the one before, which stands there as it is.
+    """Sum log p of each token given the previous token, which is not masked.
 
     Each token is masked on its own.
     """
@@ -303,7 +303,7 @@ def test_words_in_reverse_by_hand(text):
 
 @pytest.fixture
 def cut_text(tokenizer) -> HeldOut:
-    """Four sequences, of which the second and the fourth are cut into two segments."""
+    """Four sequences; the second and the fourth are cut into two segments."""
     two_sentences = zip(SENTENCES[:4], SENTENCES[4:8], strict=True)
     packed = pack(tokenizer, two_sentences)
     cuts = []

@@ -1,4 +1,4 @@
-"""BabyLM's `predictions.json` beside its evaluation data, both made up in their published form."""
+"""BabyLM's `predictions.json` with its evaluation data; both are made up in the published form."""
 
 import json
 
@@ -44,7 +44,7 @@ KINDS = {
     ),
     "glue": ("rte.valid.jsonl", RTE, "rte", 0, 1),
 }
-"""A file's name, a row of it, its subtask, the right answer and a wrong one, by task."""
+"""By task: the name of a file, a row of it, its subtask, the right answer, and a wrong answer."""
 
 
 def write_gold(folder, name, row, count):

@@ -90,7 +90,7 @@ def test_an_arm_alone_is_no_winner(bench):
 
 
 def test_blocks_of_one_origin_stand_together_and_are_ranked_separately(bench):
-    """Capital letters are arms of another shape; `f` has no average and is last in its block."""
+    """Arms with capital letters have another shape. `f` has no average and is last in its block."""
     bench.finish("rte", 1, 0.5, arm="a")
     bench.finish("rte", 1, 0.9, arm="B")
     bench.finish("rte", 1, 0.6, arm="c")

@@ -102,14 +102,14 @@ def test_wnli_alone_is_its_own_average():
 
 
 def finish_all_tasks(bench) -> None:
-    """Finish three seeds of each task; all but RTE rise by 2 points a seed."""
+    """Finish three seeds of each task; all but RTE rise by 2 points with each seed."""
     for seed, shift in ((1, 0.0), (2, 0.02), (3, 0.04)):
         for task in TRAINABLE:
             bench.finish(task, seed, 0.5 if task == "rte" else 0.5 + shift)
 
 
 def test_the_average_deviates_over_the_averages_of_seeds(bench):
-    """Eight of nine tasks rise by 2 points a seed, and so do eight of the nine columns."""
+    """Eight of nine tasks, and eight of nine columns, rise by 2 points with each seed."""
     finish_all_tasks(bench)
     row = only_row(bench.plan())
     deviation = pytest.approx(2 * 8 / 9)
@@ -162,13 +162,13 @@ SCORES_BY_RATE = {
     ("tied", "rte"): ((0.592, 0.834, 0.86), (0.86, 0.592, 0.834)),
     # The mean over both validation sets counts.
     ("add", "mnli"): ((MNLI_SCORES,), (0.6,)),
-    # The main metric of MRPC is the accuracy.
+    # The accuracy is the main metric of MRPC.
     ("add", "mrpc"): (({"accuracy": 0.5, "f1": 0.9},), ({"accuracy": 0.6, "f1": 0.1},)),
     # A rate with fewer finished seeds does not compete.
     ("add", "cola"): ((0.9,), (0.5, 0.5)),
     ("add", "stsb"): ((None,), (0.1,)),
 }
-"""By arm and task the scores of seeds at the rates 2e-5 and 3e-5."""
+"""The scores of seeds at the rates 2e-5 and 3e-5, by arm and task."""
 LOWER_RATE_WINS = {("add", "rte"), ("tied", "rte")}
 
 
@@ -313,7 +313,7 @@ PRETRAINED_RUNS = {
     (9, 2e-5): {1: (0.60, 0.61), 2: (0.62,)},
     (9, 3e-5): {1: (0.80, 0.82), 2: (0.10,)},
 }
-"""By steps of pretraining and learning rate the scores of seeds 1, 2, ... by pretraining seed."""
+"""The scores of seeds 1, 2, ... for each number of steps and rate, by pretraining seed."""
 
 
 def finish_steps(bench) -> None:
@@ -387,7 +387,7 @@ def test_every_convention_takes_the_statistic_of_the_protocol_of_an_even_number_
 
 
 def test_the_average_of_a_baseline_is_over_the_columns_of_the_arms_average(bench):
-    """A baseline needs all of the columns; WNLI does not count."""
+    """A baseline needs all columns of the average; WNLI does not count."""
     predictions = {"rte": ONE_WRONG, "mrpc": GOLD, "wnli": ALL_WRONG, "cola": GOLD}
     for task, predicted in predictions.items():
         bench.finish(task)

@@ -1,4 +1,4 @@
-"""Runs on disk as arrays: which are read, and the reasons of those that cannot be compared."""
+"""Runs on disk as arrays: which runs are read, and why some cannot be compared."""
 
 from itertools import product
 
@@ -36,7 +36,7 @@ def contrasts_at(path) -> pd.DataFrame:
 
 
 def reasons_at(path, column="sst2") -> dict[str, str]:
-    """Return by arm why its contrast in a column is not tested."""
+    """Return the reasons, by arm, why the contrasts in a column are not tested."""
     frame = contrasts_at(path)
     return frame[frame["column"] == column].set_index("arm")["why"].to_dict()
 
@@ -189,7 +189,7 @@ def test_pieces_of_a_single_document_count_themselves(bench):
 
 
 def predict_right(bench, cell_id: str, right: float) -> None:
-    """Predict this number of rows as 1, whose label is 1, and the rest as 0."""
+    """Predict 1 for this number of rows, and 0 for the rest. All labels are 1."""
     is_right = np.arange(ROWS) < right
     bench.predict(cell_id, {"validation": np.stack([~is_right, is_right], axis=1)})
 
@@ -198,7 +198,8 @@ def predict_right(bench, cell_id: str, right: float) -> None:
 def converted(bench) -> Comparison:
     """Four grafted arms.
 
-    Two start from the checkpoint of `add`, and two from one that no pretrained arm has.
+    Two start from the checkpoint of `add`. The other two share a checkpoint that no pretrained arm
+    has.
     """
     scores = {
         "add": (0.80, 0.84),
@@ -245,7 +246,7 @@ def test_variances_are_pooled_over_the_arms_of_a_group_by_hand(converted):
 
 
 def test_converted_arms_are_compared_with_the_reference_of_the_arms_that_share_their_start(bench):
-    """Of two pretrained arms the second is additive; one arm is grafted and one adapted."""
+    """The second of two pretrained arms is additive; one arm is grafted and one is adapted."""
     origins = {"w": "pretrained", "add": "pretrained", "u": "grafted", "v": "adapted"}
     for (arm, origin), value in zip(origins.items(), (0.9, 0.8, 0.7, 0.6), strict=True):
         bench.finish("rte", 1, value, arm=arm, origin=origin)
@@ -269,7 +270,7 @@ def test_the_reference_of_the_protocol_is_that_of_its_block(bench):
 
 
 def pretrain_by_hand(bench, nats, counts) -> Comparison:
-    """Add pretrainings whose documents have these nats a token and these numbers of tokens."""
+    """Add pretrainings whose documents have these nats per token and these numbers of tokens."""
     for (arm, seed), of_documents in nats.items():
         bench.finish("rte", seed, 0.5, arm=arm)
         count = counts.get((arm, seed), counts["all"])
@@ -307,7 +308,7 @@ def test_the_same_number_of_pieces_of_other_lengths_are_other_pieces(bench):
 
 @pytest.mark.parametrize(("longest", "pieces"), [(10, 6), (10_000, 12)])
 def test_documents_are_too_few_if_a_single_one_has_nearly_all_tokens(bench, longest, pieces):
-    """Six documents of two pieces each: by their tokens they are about six, or about one."""
+    """There are six documents of two pieces each. They count as about six, or about one."""
     count = np.full(12, 10)
     count[:2] = longest
     arrays = {"loss_sum": 2.0 * count, "count": count, "document": np.repeat(np.arange(6), 2)}
@@ -319,7 +320,7 @@ def test_documents_are_too_few_if_a_single_one_has_nearly_all_tokens(bench, long
 
 
 def test_an_earlier_epoch_concerns_the_arms_that_report_one(bench):
-    """One of three arms has its best epoch before the last in the second of its seeds."""
+    """In its second seed, one of three arms has its best epoch before the last epoch."""
     for arm, seed in product(("add", "none", "untied"), (1, 2)):
         first = 0.6 if (arm, seed) == ("none", 2) else 0.4
         cell = bench.expect("rte", seed, arm=arm)
@@ -332,7 +333,7 @@ def test_an_earlier_epoch_concerns_the_arms_that_report_one(bench):
 
 
 def test_the_average_of_contrasts_is_over_the_columns_of_the_boards_average(bench):
-    """By hand; WNLI does not count."""
+    """It is computed by hand; WNLI does not count."""
     right = {"rte": (200, 240), "cola": (300, 280), "wnli": (400, 0)}
     for (task, counts), seed in product(right.items(), (1, 2)):
         for arm, count in zip(("add", "none"), counts, strict=True):
@@ -361,9 +362,9 @@ def test_measures_of_two_blocks_stand_in_one_frame(bench):
 
 
 def test_an_arm_that_others_were_converted_from_has_the_mean_of_its_block(bench):
-    """The reference of the block has two pretrainings, so that the third of `add` does not count.
+    """The block's reference has two pretrainings, so the third of `add` does not count there.
 
-    It counts in the group of the converted arm.
+    The third pretraining counts in the group of the converted arm.
     """
     checkpoints = {"w": "other", "add": "bert", "u": "bert"}
     levels = {"w": (2.0, 2.1), "add": (3.0, 3.1, 9.0), "u": (4.0, 4.1, 4.2)}
@@ -385,7 +386,7 @@ def test_an_arm_that_others_were_converted_from_has_the_mean_of_its_block(bench)
 
 @pytest.mark.parametrize(("is_search", "leaves_out"), [(False, True), (True, False)])
 def test_a_seed_of_a_rate_search_is_left_out_of_no_contrast(bench, is_search, leaves_out):
-    """One arm has a third seed: of a pretraining, which the other lacks, or of a rate search."""
+    """One arm has a third seed, of a pretraining that the other lacks, or of a rate search."""
     count = np.full(6, 50)
     for arm, seed in [("add", 1), ("add", 2), ("none", 1), ("none", 2), ("none", 3)]:
         bench.finish("rte", 1, 0.5, arm=arm)

@@ -92,7 +92,7 @@ def test_a_run_that_collapsed_at_the_reported_rate_is_marked(comparison):
 
 
 def ranked_tables(comparison: Comparison) -> list[Table]:
-    """Return the tables of the page with scores, without those of the setup and of the arms."""
+    """Return the tables of the page with scores, without the tables Setup and Arms."""
     return leaderboard_page(comparison).tables[:-2]
 
 

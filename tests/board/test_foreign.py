@@ -211,7 +211,7 @@ def test_an_example_without_prediction_or_label_is_refused(tmp_path, name):
 
 
 def test_a_run_in_two_files_is_refused(tmp_path):
-    """Two systems of one name, whose examples happen to differ."""
+    """Two systems have the same name, and other examples."""
     first = tidy(tmp_path / "x.csv", [("a", "t", 1, 1)])
     second = tidy(tmp_path / "y.csv", [("a", "t", 2, 1)])
     with pytest.raises(UserError, match=r"is in two files, '.*x\.csv' and '.*y\.csv'"):

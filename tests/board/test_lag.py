@@ -1,4 +1,4 @@
-"""The lag in tokens: curves whose lag is known, and the figures that a reviewer computed apart."""
+"""The lag in tokens: curves with a known lag, and figures of an independent computation."""
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from glue_bench.board.results import read_results
 
 
 def losses_of(arms):
-    """Losses of arms: by arm and seed a function of tokens in millions."""
+    """Return losses of arms, from a function of tokens in millions for each arm and seed."""
     rows = []
     for (arm, seed), loss in arms.items():
         for tokens in np.arange(0.1, 10.01, 0.1):
@@ -111,7 +111,7 @@ def test_searches_and_runs_without_validation_have_no_curve():
 
 
 def test_the_lag_of_the_long_study_is_the_one_that_was_computed_apart():
-    """Lags in million tokens after 2, 4, 8 and 12 million, by code that shares nothing with it."""
+    """Independent code computed the lags after 2, 4, 8 and 12 million tokens."""
     losses = read_results("results/study_long").losses
     frame = lag_frame(losses, "add").query("arm == 'untied'")
     lag = np.interp([4e6, 8e6, 12e6], frame["tokens"], frame["lag"] / 1e6)

@@ -72,7 +72,7 @@ def test_no_reference_is_unlike_itself(by_rate):
 
 
 def test_the_runs_that_are_shown_are_those_whose_processors_are_compared(by_rate):
-    """The reference has its best rate on one machine, and the arm on the other."""
+    """The reference ran its best rate on one machine, and the arm on the other."""
     frame = glue_bench.leaderboard(by_rate.plan()).set_index("arm")
     assert frame["unlike_reference"]["none"]
 

@@ -1,4 +1,4 @@
-"""Budgets, and a study that is partly run: its pages count what waits, and compare what has run."""
+"""Budgets, and a study that has partly run: pages count waiting runs, and compare finished ones."""
 
 from itertools import product
 from pathlib import Path
@@ -56,7 +56,7 @@ def pretrain(bench, arm, seed, stream="of {}"):
 
 
 def pretrain_seeds(bench, arm, finished: int) -> None:
-    """Plan three pretraining seeds of an arm, of which the first ones have finished."""
+    """Plan three pretraining seeds of an arm; the first ones have finished."""
     for seed in SEEDS:
         if seed <= finished:
             pretrain(bench, arm, seed)
@@ -65,7 +65,7 @@ def pretrain_seeds(bench, arm, finished: int) -> None:
 
 
 def make_study(bench) -> Path:
-    """Plan four arms: `half` has two of three seeds, `later` and CoLA are not begun."""
+    """Plan four arms. `half` has two of three seeds; `later` and CoLA have not begun."""
     for place, (arm, finished) in enumerate(STUDY_SEEDS.items(), 1):
         if arm in ("add", "none"):
             bench.finish_predicted("rte", arm, 0.7)
@@ -83,7 +83,7 @@ def table_of(page, place=0):
 
 
 def facts_of(page) -> dict[str, str]:
-    """Return the second table of a page, which has a name and a text in each row."""
+    """Return the facts of a page's second table, by name."""
     _, rows = table_of(page, 1)
     return dict(rows)
 
@@ -98,7 +98,7 @@ def facts_of(page) -> dict[str, str]:
     ],
 )
 def test_whatever_has_run_has_a_report(tuned, primary, bench):
-    """Also before any cell has ended, and if an arm has more pretrainings than the reference."""
+    """There may be no ended cell, or an arm with more pretrainings than the reference."""
     for arm in LOSSES:
         for seed in SEEDS[: 2 if arm == "add" else 3]:
             pretrain(bench, arm, seed)

@@ -1,4 +1,4 @@
-"""Frames of a plan: what is said of data, of the runs behind a cell's weights, and of losses."""
+"""Frames of a plan: the facts of data, of the runs behind a cell's weights, and of losses."""
 
 import pytest
 

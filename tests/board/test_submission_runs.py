@@ -1,4 +1,4 @@
-"""Which run a submission takes, what is missing, and that it writes what was predicted."""
+"""The runs that a submission takes, the missing runs, and the written predictions."""
 
 import hashlib
 import json
@@ -149,7 +149,7 @@ def test_files_that_are_missing_can_be_filled(bench, tmp_path):
 
 
 def test_the_manifest_states_the_score_of_the_epoch_that_predicted(bench, tmp_path):
-    """It is the last epoch, also if the protocol reports the best one."""
+    """The last epoch has predicted, even if the protocol reports the best epoch."""
     finish(bench, "rte", history=history_of("validation", "accuracy", 0.6, 0.7, 0.5))
     manifest, _ = submit(bench, tmp_path, fill=True, config={"protocol": {"epoch": "best"}})
     assert median_runs(open_board(bench.path), "add")["value"]["rte"] == pytest.approx(70)

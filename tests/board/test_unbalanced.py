@@ -26,7 +26,7 @@ FINISHED = {
     "single": {1: 2},
     "two": {1: 1, 2: 3},
 }
-"""By arm and pretraining seed the number of finished fine-tunings, of three.
+"""The number of finished fine-tunings, of three planned ones, by arm and pretraining seed.
 
 The last two arms cannot be tested.
 """

@@ -23,7 +23,7 @@ def write(path, frame):
 
 
 def answers(generator, *, systems=2, examples=300, seeds=1):
-    """Answers of systems to examples that are hard or easy for all of them."""
+    """Draw answers of systems to examples that are hard or easy for all systems."""
     difficulty = generator.normal(size=examples)
     rows = []
     for system in range(systems):
@@ -75,7 +75,7 @@ def test_one_run_each_is_near_the_paired_bootstrap(tmp_path, generator):
 
 
 def test_discordant_pairs_give_the_verdict_of_mcnemars_exact_test(tmp_path):
-    """220 examples, 12 that the first alone has right and 30 that the second alone has right.
+    """Of 220 examples the first system alone has 12 right, and the second alone has 30 right.
 
     The unpaired test has p = 0.080 and McNemar's exact test p = 0.008.
     """
@@ -312,7 +312,7 @@ def test_arms_of_two_experiments_stand_beside_each_other():
 
 
 def test_examples_of_one_premise_are_a_cluster_in_our_own_tables():
-    """Stored predictions of MNLI, beside statsmodels on the difference of two runs."""
+    """Stored predictions of MNLI are compared with statsmodels on the difference of two runs."""
     columns = {column.column: column for column in read_outcomes(open_board("results/study_long"))}
     column = columns["mnli_m"]
     pair = [np.flatnonzero(column.runs.arms == arm)[0] for arm in (0, 1)]

@@ -90,7 +90,7 @@ def test_weights_are_read_in_every_form(form, tmp_path):
         form(tmp_path)
     else:
         assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
-    # The encoder computes what transformers does, else it would have been refused.
+    # The checkpoint was not refused, so the encoder computes the same as transformers.
     assert "head_norm.weight" in read_checkpoint(str(tmp_path)).head
 
 
@@ -244,7 +244,7 @@ def test_all_weights_of_one_form_are_fetched_from_the_hub(fetched, left_out, tmp
 
 @pytest.mark.parametrize("revision", [None, "main", "a" * 40])
 def test_a_cached_snapshot_is_found_offline(tmp_path, monkeypatch, revision):
-    """Where conftest has switched the hub client to."""
+    """conftest has switched the hub client to its offline mode."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     repository = tmp_path / "models--org--model"
     saved(repository / "snapshots" / ("a" * 40), transformers.BertModel, "bert")

@@ -1,4 +1,4 @@
-"""Position is alive in an arm's actual weights, or can come alive; else the arm is refused."""
+"""An arm is refused if positions have no effect in its weights, and can get none by training."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def trained(variant: str, **weights: Tensor) -> Start:
 
 
 class AloneInName(NoPosition):
-    """Says that it has no position, and hears one."""
+    """A variant that declares no position, and has one."""
 
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
@@ -43,7 +43,7 @@ class AloneInName(NoPosition):
 
 @pytest.mark.parametrize(("variant", "options"), ARM_CASES)
 def test_every_graft_and_fresh_weights_are_alive_or_have_no_position(variant, options, additive):
-    if "position_start" not in options:  # which is of fresh weights alone
+    if "position_start" not in options:  # this option is for fresh weights alone
         check_order(graft(additive, variant, options), "mine")
     config = encoder_config(variant, variant_options=options)
     check_order(Start(config, {}, "scratch"), "mine")
@@ -52,22 +52,21 @@ def test_every_graft_and_fresh_weights_are_alive_or_have_no_position(variant, op
 
 
 def test_a_graft_that_starts_dead_may_learn(additive):
-    check_order(dead("add-relative", additive), "mine")  # whose bias starts at zero, too
+    check_order(dead("add-relative", additive), "mine")  # the bias starts at zero, too
 
 
 def dead(variant: str, base: Start) -> Start:
-    """A graft of a checkpoint without positions."""
+    """Return a graft of a checkpoint without positions."""
     base.weights["variant.positions.weight"].zero_()
     return graft(base, variant, {})
 
 
-# One position like the other, and not only at zero.
+# All positions are equal, and not zero.
 SAME = {"variant.positions.weight": torch.ones(16, 24)}
 NAN = {"norm.weight": torch.full((24,), torch.nan)}
 PARTS = "no gradient reaches positions, position_norm, position_query, position_key;"
 REFUSED: dict[str, tuple[Callable[[Start], Start], str]] = {
-    # A product of two factors of zero has no gradient; that T5's bias beside it learns does not
-    # wake it.
+    # A product of two factors of zero has no gradient, even if T5's bias beside it learns.
     "dead": (lambda base: dead("untied", base), f"position is dead, {PARTS}"),
     "dead in part": (
         lambda base: dead("untied-relative", base),

@@ -1,4 +1,4 @@
-"""Each clause of the contract can be broken, and says what broke it and where."""
+"""Each clause of the contract can be broken, and then says what is wrong and where."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +33,7 @@ class BufferLost(Add):
 
 
 class Rounded(Add):
-    """Takes what bf16 rounds away for the whole."""
+    """A variant whose output depends on digits that bf16 rounds away."""
 
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         hidden = super().forward(token_ids, segment_ids).hidden
@@ -62,7 +62,7 @@ class Deaf(NoPosition):
 
 
 class ProductOfZeros(Add):
-    """Alive with any weights but its own."""
+    """A variant that learns from any weights but its own fresh ones."""
 
     def __init__(self, dims: Dimensions) -> None:
         super().__init__(dims)
@@ -82,7 +82,7 @@ class ScoresTooWide(Add):
 
 
 class RootOfZero(Add):
-    """Finite forward, NaN backward."""
+    """A variant with a finite output and gradients of NaN."""
 
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         positions = self.positions.weight[: token_ids.shape[1]]

@@ -1,6 +1,4 @@
-"""Blocks, attention, dropout and heads are those of torch and transformers, whose Auto classes know
-our models.
-"""
+"""Blocks, attention, dropout and heads equal those of torch and transformers."""
 
 import subprocess
 import sys
@@ -105,7 +103,7 @@ def test_an_experiment_has_these_blocks_and_other_ids(tiny):
     assert '"norm_first":true,"gated":true' in modern_digest
     assert config.norm_first
     assert config.gated
-    assert modern_shape != usual_shape  # else tables would rank them together
+    assert modern_shape != usual_shape  # if they were equal, tables would rank the two together
 
 
 B, L, H, K = 3, 7, 2, 4

@@ -59,7 +59,7 @@ EQUATIONS: dict[str, Callable[[Any, Tensor, Tensor, Tensor], Tensor]] = {
 @pytest.mark.parametrize("variant", EQUATIONS)
 @torch.no_grad()
 def test_the_input_is_the_equation_of_its_variant(variant, start):
-    """Of each token by itself; [CLS] stays at position 0."""
+    """The equation is computed for each token by itself; [CLS] stays at position 0."""
     model = random_model(EncoderModel, encoder_config(variant, type_vocab_size=3)).variant
     with model.starting_at(start):
         hidden = model(TOKEN_IDS, SEGMENT_IDS).hidden
@@ -122,7 +122,7 @@ SEVERAL = [TERMS, TERMS[1:], (TERMS[0], TERMS[3])]
 )
 @torch.no_grad()
 def test_grafted_positions_score_one_another_as_they_do_beside_the_words(variant, options, size):
-    """However large the words are beside them, and however many terms share the scale."""
+    """This holds for words of any size, and for any number of terms."""
     base = apart(size)
     grafted = graft(base, variant, options | {"segments": "none"})
     model = EncoderModel(grafted.config)
@@ -147,7 +147,7 @@ def test_grafted_positions_score_one_another_as_they_do_beside_the_words(variant
 )
 @torch.no_grad()
 def test_scores_of_words_are_scaled_by_the_number_of_terms(variant, options, terms):
-    """In every block: 1 / sqrt(terms * k)."""
+    """The scale in every block is 1 / sqrt(terms * k)."""
     model = EncoderModel(encoder_config(variant, variant_options=options, num_hidden_layers=3))
     expected = (terms * HIDDEN / HEADS) ** -0.5
     scales = [block.attention.scale for block in model.blocks]
@@ -194,7 +194,7 @@ def test_rotary_turns_pairs_of_every_head_as_complex_numbers_do(heads):
 
 @torch.no_grad()
 def test_sinusoids_of_a_later_start_are_those_of_their_positions():
-    """And at a scale away from the default: the root mean square of what is added."""
+    """The scale is not the default. It is the root mean square of the added rows."""
     model = EncoderModel(encoder_config("add-sinusoidal", variant_options={"scale": 0.5}))
     variant = model.variant
     start = POSITIONS - LENGTH

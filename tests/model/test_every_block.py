@@ -23,7 +23,7 @@ TYPES = 3
 
 
 def record_biases(model: EncoderModel) -> list[Tensor | None]:
-    """The list in which each block will put the bias that it is given."""
+    """Return a list in which each block will put its bias."""
     biases: list[Tensor | None] = []
     for block in model.blocks:
         block.register_forward_pre_hook(lambda _, inputs: biases.append(inputs[1].bias))
@@ -131,7 +131,7 @@ PRECISE = {"scale": 0.3, "dropout": 0.0}
 
 
 def attend_with_gradients(attend: Any, given: list[Tensor]) -> list[Tensor]:
-    """What leaves attention, and the gradient of each input."""
+    """Return the output of attention, and the gradient of each input."""
     inputs = [tensor.clone().requires_grad_() for tensor in given]
     mixed = attend(*inputs)
     mixed.float().square().sum().backward()
@@ -139,7 +139,7 @@ def attend_with_gradients(attend: Any, given: list[Tensor]) -> list[Tensor]:
 
 
 def test_attention_of_bfloat16_is_computed_in_float32():
-    """Only what leaves is rounded: an encoder in float32 gives the same numbers to 8 bits."""
+    """Only the output is rounded: an encoder in float32 gives the same numbers to 8 bits."""
     generator = torch.Generator().manual_seed(0)
     shape = (2, 9, HEADS, 8)
     given = [torch.randn(shape, generator=generator).bfloat16() for _ in range(3)]
@@ -163,7 +163,7 @@ def test_gradients_of_attention_of_bfloat16_are_those_of_float32():
 @torch.no_grad()
 @pytest.mark.parametrize("activation", ["relu", "silu"])
 def test_the_masked_lm_head_is_its_equation_with_an_activation_of_its_own(activation):
-    """LN(act(h W + b)) E' + c, where the head's activation is not that of the blocks."""
+    """The equation is LN(act(h W + b)) E' + c. The head's activation differs from the blocks'."""
     config = encoder_config("add", head_act=activation, hidden_act="gelu", layer_norm_eps=0.25)
     model = random_model(EncoderForMaskedLM, config)
     token_ids = tokens()

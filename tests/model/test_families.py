@@ -59,7 +59,7 @@ SETTINGS: dict[str, tuple[tuple[str, ...], list[Any], list[Any]]] = {
     "quantization_config": (EVERY, [], [{"quant_method": "bitsandbytes", "load_in_8bit": True}]),
     "chunk_size_feed_forward": (EVERY, [1, 4], []),
     "dtype": (EVERY, ["float16", "bfloat16"], []),
-    # What changes nothing in transformers' encoder either.
+    # These settings change nothing in transformers' encoder either.
     **{name: (EVERY, [True], []) for name in ("is_encoder_decoder", "output_hidden_states")},
     "return_dict": (EVERY, [False], []),
     "use_cache": (LIKE_BERT, [False], []),
@@ -70,7 +70,7 @@ SETTINGS: dict[str, tuple[tuple[str, ...], list[Any], list[Any]]] = {
 }
 
 LABELS = {"transformers_version", "architectures", "id2label", "label2id", "problem_type"}
-"""Fields that are of no encoder."""
+"""The fields that do not concern the encoder."""
 # Of these every family shows every value by default; of the others the first family that has it the
 # last one.
 TELLING = ("pad_token_id", "is_decoder")
@@ -78,7 +78,7 @@ TELLING = ("pad_token_id", "is_decoder")
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_setting_of_the_family_is_among_them(family):
-    """So that a setting which transformers adds is noticed here."""
+    """This test fails if transformers adds a setting."""
     fields = {field.name for field in dataclasses.fields(type(AutoConfig.for_model(family)))}
     assert fields - LABELS <= {
         name for name, (families, *_) in SETTINGS.items() if family in families
@@ -129,13 +129,13 @@ def test_what_is_read_computes_what_transformers_computes(family, setting, value
     built(family, {setting: value}).save_pretrained(tmp_path)
     checkpoint = read_checkpoint(str(tmp_path))
     assert checkpoint.head
-    if family in ROBERTA and setting == "pad_token_id":  # from which it counts positions
+    if family in ROBERTA and setting == "pad_token_id":  # RoBERTa counts positions from this id
         assert checkpoint.config.max_position_embeddings == 15 - value
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A folder of each family, nothing of which is unusual."""
+    """A folder of each family with the usual settings."""
     folders = {family: tmp_path_factory.mktemp(family) for family in FAMILIES}
     for family, folder in folders.items():
         built(family, {}).save_pretrained(folder)

@@ -24,7 +24,7 @@ DRAWS = {
 
 
 class Drawing(Add):
-    """Draws from every generator, as a plugin may."""
+    """A variant that draws from every generator, as a plugin may."""
 
     def __init__(self, dims):
         super().__init__(dims)
@@ -33,7 +33,7 @@ class Drawing(Add):
 
 
 def draw_nothing() -> None:
-    """For comparison."""
+    """Do nothing, for comparison."""
 
 
 def raise_within() -> None:
@@ -81,7 +81,7 @@ def test_what_is_drawn_follows_from_the_seed_alone(generator):
 
 @pytest.mark.parametrize("kind", [EncoderModel, EncoderForMaskedLM])
 def test_every_matrix_is_another_of_another_seed(kind):
-    """And of the same seed the same one, a second time as well."""
+    """With the same seed every matrix is the same a second time."""
     first, repeated, reseeded = (
         fresh(kind, encoder_config("untied"), seed).state_dict() for seed in (1, 1, 2)
     )

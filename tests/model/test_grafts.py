@@ -42,7 +42,7 @@ def additive(folder: Path, family: str = "bert") -> Start:
 
 
 def start_states(start: Start) -> list[Tensor]:
-    """Hidden states of a batch with two segments."""
+    """Return the hidden states of a batch with two segments."""
     ids = tokens()
     return states(
         encoder(start.config, start.weights), ids, None, segments(ids, start.config.type_vocab_size)
@@ -52,7 +52,7 @@ def start_states(start: Start) -> list[Tensor]:
 @pytest.mark.parametrize("family", CONFIGS)
 @pytest.mark.parametrize("variant", ["untied", "none"])
 def test_nothing_else_changes_where_there_are_no_positions(family, variant, tmp_path):
-    """With p = 0 all that is left of `untied` is the wider scale, which the grown queries undo."""
+    """With p = 0 only the wider scale of `untied` remains, and the larger queries undo it."""
     checkpoint = additive(tmp_path, family)
     assert max_error(start_states(graft(checkpoint, variant, {})), start_states(checkpoint)) > 1e-2
     checkpoint.weights["variant.positions.weight"].zero_()
@@ -75,7 +75,7 @@ def test_untied_graft_starts_at_the_position_term_of_the_first_block(tmp_path):
         ):
             tensor.zero_()
     table = checkpoint.weights["variant.positions.weight"]
-    table /= table.std(dim=1, keepdim=True)  # so that the share of positions in the sum is 1
+    table /= table.std(dim=1, keepdim=True)  # then positions are all of the sum
     base, untied = (
         encoder(s.config, s.weights) for s in (checkpoint, graft(checkpoint, "untied", {}))
     )
@@ -85,7 +85,7 @@ def test_untied_graft_starts_at_the_position_term_of_the_first_block(tmp_path):
             base.blocks[0].attention.qkv(hidden).view(9, 3, 3, HEAD_SIZE).permute(1, 2, 0, 3)
         )
         expected = query @ key.transpose(1, 2) / HEAD_SIZE**0.5
-        scores = untied.variant.position_scores(9)[0, :, 1:, 1:]  # row i + 1 is position i
+        scores = untied.variant.position_scores(9)[0, :, 1:, 1:]  # position i is row i + 1
     assert float(expected.abs().mean()) > 0.1
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=1e-4)
 
@@ -111,7 +111,7 @@ def test_only_additive_checkpoints_of_ours_are_grafted(variant):
 
 
 def best_approximation(table: Tensor, rank: int) -> tuple[Tensor, float]:
-    """The nearest table of that rank (Eckart-Young), and the share of the sum of squares it has."""
+    """Return the nearest table of a rank (Eckart-Young), and its share of the sum of squares."""
     u, sizes, v = torch.linalg.svd(table.double(), full_matrices=False)
     squares = sizes.square()
     nearest = u[:, :rank] * sizes[:rank] @ v[:rank]
@@ -135,7 +135,7 @@ def test_graft_reduces_each_table_by_its_svd_and_says_what_is_kept(share, tmp_pa
         nearest, kept = best_approximation(before, rank)
         assert start.variance_kept[name] == pytest.approx(kept, abs=1e-6)
         assert 0.1 < kept < 1
-        # Products of rows are what no choice of basis changes.
+        # No choice of basis changes the products of rows.
         torch.testing.assert_close(
             (after @ after.mT).double(), nearest @ nearest.mT, atol=1e-4, rtol=1e-4
         )
@@ -205,7 +205,7 @@ def test_a_checkpoint_whose_table_started_otherwise_is_taken_as_it_is():
 
 
 class Own(Add):
-    """Has a parameter of its own, as a plugin's may, and asks on how many threads it is grafted."""
+    """A variant with a parameter of its own, which notes the number of threads of its graft."""
 
     thread_counts: ClassVar[list[int]] = []
 
@@ -230,8 +230,8 @@ def test_a_graft_computes_with_one_thread(tmp_path, monkeypatch):
 
 @pytest.fixture
 def unfilled_memory_is_nan() -> Iterator[None]:
-    """Else memory that nobody has filled could hold anything, a right number too."""
-    # It is filled: torch.utils.deterministic.fill_uninitialized_memory.
+    """Fill new memory with NaN. Otherwise it could hold any number, even the right one."""
+    # This mode fills it: torch.utils.deterministic.fill_uninitialized_memory.
     torch.use_deterministic_algorithms(mode=True)
     yield
     torch.use_deterministic_algorithms(mode=False)
@@ -241,12 +241,12 @@ GRAFTED_CASES = [case for case in ARM_CASES if "position_start" not in case.valu
 
 
 @pytest.mark.usefixtures("unfilled_memory_is_nan")
-@pytest.mark.parametrize("family", ["bert", "electra"])  # with a pooler, and without one
+@pytest.mark.parametrize("family", ["bert", "electra"])  # BERT has a pooler, ELECTRA has none
 @pytest.mark.parametrize(("variant", "options"), [*GRAFTED_CASES, ("own", {})])
 def test_every_number_of_a_classifier_is_of_its_start_or_drawn(
     variant, options, family, tmp_path, monkeypatch
 ):
-    """Nothing is drawn that a start's weights replace, and nothing is left without a value."""
+    """No number is drawn and then replaced, and no number is left without a value."""
     monkeypatch.setitem(VARIANTS, "own", Own)
     start = graft(additive(tmp_path, family), variant, options)
     numbers = []

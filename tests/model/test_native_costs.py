@@ -45,7 +45,7 @@ def test_parameters_outside_of_tables_are_without_words_positions_and_segments(c
 
 
 def test_operations_are_three_times_those_of_a_forward_pass(counted):
-    """Of each token in each block; pooler and classifier are of [CLS] alone, once a text."""
+    """They count for each token in each block. Pooler and classifier count once for each text."""
     projections = 2 * 4 * HIDDEN * HIDDEN + 2 * 2 * HIDDEN * INNER
     of_attention = 2 * 2 * LENGTH * HIDDEN
     of_text = 2 * HIDDEN * HIDDEN + 2 * HIDDEN * 2
@@ -88,7 +88,7 @@ def test_operations_are_those_of_eager_attention_whatever_the_family(family, tmp
 
 @pytest.mark.parametrize("rate", [0.2, 0.6])
 def test_native_attention_drops_at_the_rate_that_it_is_called_with(rate):
-    """Of texts of one token, whose one weight is 1."""
+    """The texts have one token, whose one weight is 1."""
     torch.manual_seed(0)
     query, key = torch.zeros(2, 800, 2, 1, 4)
     mixed, _ = attention(

@@ -56,14 +56,14 @@ class Wide(Add):
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name, option):
-    """Whatever the value: nothing is taken for another type, and only a UserError says so."""
+    """No value is taken for another type, and a refusal is always a UserError."""
     default = declared(VARIANTS[name], name)[option].default
-    # To write it out changes nothing.
+    # Writing the default into a file changes nothing.
     assert canonical_options(name, {option: json.loads(json.dumps(default))}) == {}
     kinds = {bool: (bool,), int: (int,), float: (int, float), str: (str,), list: (list,)}[
         type(default)
     ]
-    if option == "blocks":  # a word, or numbers of blocks
+    if option == "blocks":  # its value is a word, or numbers of blocks
         kinds = (*kinds, list)
     for value in WRONG:
         try:
@@ -129,7 +129,7 @@ def test_a_checkpoint_takes_its_own_options_in_any_form_and_no_others(stored):
 
 @pytest.mark.usefixtures("small_demo")
 def test_a_plugins_options_have_the_type_of_their_annotation_or_default(tiny, write_plugin):
-    """What it cannot do is refused before any compute."""
+    """A value of another type is refused before any compute."""
     load_plugins([plugin := write_plugin(PLUGIN)])
     assert canonical_options("wide", {"times": 1, "factor": 2, "names": ["a"]}) == {}
     given = {"times": 2, "factor": 3, "names": ["b"]}

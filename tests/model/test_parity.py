@@ -156,12 +156,12 @@ LENGTH = 6
 
 
 def encoder(variant: str, **options: object) -> EncoderModel:
-    """A random encoder whose positions are loud enough to be seen."""
+    """Return a random encoder whose positions are large enough to matter."""
     return random_model(EncoderModel, encoder_config(variant, variant_options=options))
 
 
 def fresh_model(variant: str, options: dict[str, object], **sizes: object) -> EncoderModel:
-    """An encoder with fresh weights."""
+    """Return an encoder with fresh weights."""
     return fresh(EncoderModel, encoder_config(variant, variant_options=options, **sizes)).eval()
 
 
@@ -190,7 +190,7 @@ def test_sinusoids_start_at_the_scale_of_the_words():
 
 
 def position_table(options: dict[str, object]) -> torch.Tensor:
-    """The fresh position table of `add` with these options, for an initializer range of 0.1."""
+    """Return the fresh position table of `add` with options, for a range of 0.1."""
     model = fresh_model("add", options, initializer_range=0.1)
     return model.variant.positions.weight.detach()
 
@@ -241,7 +241,7 @@ SUBSETS.remove(("word-word",))
 
 
 def scores_of(variant: Variant, query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """Return the scores of the first block from what the variant gives it."""
+    """Return the scores of the first block from the variant's output."""
     ids = tokens(2, LENGTH)
     given = variant(ids, torch.zeros_like(ids))
     new_query, new_key = (query, key) if given.rotate is None else given.rotate(0, query, key)
@@ -335,7 +335,7 @@ PROJECTIONS = [
 @pytest.mark.parametrize("variant", ["untied", "untied-tie-cls", "untied-relative"])
 @torch.no_grad()
 def test_each_block_gets_the_bias_of_its_own_projections(variant):
-    """Each is that of an encoder whose blocks share this block's projections."""
+    """Each bias equals the bias of an encoder whose blocks all have this block's projections."""
     model = encoder(variant, share=False)
     ids = tokens()
     biases = list(model.variant(ids, segments(ids)).bias)

@@ -59,7 +59,7 @@ def test_a_plugin_becomes_a_variant(write_plugin):
 
 
 def test_the_same_file_stays_loaded_and_an_edited_one_is_loaded_anew(write_plugin, monkeypatch):
-    """Also at once and at equal size, which Python's cache of compiled files does not notice."""
+    """The edit comes at once and keeps the size. Python's own cache would miss it."""
     path = write_plugin(LOUD)
     load_plugins([path, path])
     first = VARIANTS["loud"]
@@ -98,11 +98,11 @@ def test_options_are_held_to_the_contract_each_once(write_plugin, monkeypatch):
         UserError, match="unknown option 'backward' in variant 'loud'; did you mean 'backwards'"
     ):
         check_plugin("loud", {"backward": True})
-    check_plugin("loud", {"width": 99})  # which the tiny encoders do not permit
+    check_plugin("loud", {"width": 99})  # the tiny encoders do not permit this option
     check_plugin("loud", {"factor": 3.0})
     monkeypatch.setattr("glue_bench.model.plugins.check_contract", pytest.fail)
     check_plugin("loud", {"factor": 3.0})
-    check_plugin("loud", {"backwards": False})  # as by default
+    check_plugin("loud", {"backwards": False})  # the default
 
 
 def test_a_plugins_checkpoint_needs_the_plugin(write_plugin, tmp_path):

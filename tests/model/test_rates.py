@@ -17,14 +17,14 @@ BATCH, LENGTH = 40, 10
 
 
 def check_rate(dropped: int, trials: int, rate: float) -> None:
-    """The number of dropped values is one that a binomial distribution gives."""
+    """Check that the number of dropped values fits a binomial distribution."""
     assert binomtest(dropped, trials, rate).pvalue > 1e-4, (
         f"{dropped / trials:.3f} dropped, not {rate}"
     )
 
 
 def make_constant(linear: nn.Linear | nn.LayerNorm, value: float) -> None:
-    """Let a module give this value, whatever enters it."""
+    """Let a module return this value for any input."""
     nn.init.zeros_(linear.weight)
     nn.init.constant_(linear.bias, value)
 
@@ -37,7 +37,7 @@ def count_zeros(values: Tensor) -> int:
     "mask", [None, torch.ones(BATCH * LENGTH, 1, dtype=torch.bool)], ids=["plain", "masked"]
 )
 def test_attention_drops_weights_at_its_rate(mask):
-    """Of texts of one token, whose one weight is 1: what leaves a head is 0 where it is dropped."""
+    """Texts have one token, whose one weight is 1. If it is dropped, the head's output is 0."""
     torch.manual_seed(0)
     attention = Attention(encoder_config("add", **RATES), scale=1.0).train()
     make_constant(attention.qkv, 1.0)

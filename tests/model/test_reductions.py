@@ -1,4 +1,4 @@
-"""What a variant becomes at the end of its options, and what it is beside another library."""
+"""Variants at the extremes of their options, and compared with another library."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,12 +34,12 @@ LENGTH = 11
 
 
 def encoder(variant: str, **options: Any) -> EncoderModel:
-    """A random encoder."""
+    """Return a random encoder."""
     return random_model(EncoderModel, encoder_config(variant, variant_options=options))
 
 
 def difference(first: EncoderModel, second: EncoderModel) -> float:
-    """How far two encoders are apart when the first has the weights of the second."""
+    """Return how far two encoders are apart after the first got the weights of the second."""
     weights = first.state_dict() | {
         name: weight for name, weight in second.state_dict().items() if name in first.state_dict()
     }
@@ -94,7 +94,7 @@ def test_positions_at_the_input_of_untied_are_those_of_add():
 
 @torch.no_grad()
 def test_tupes_scores_are_those_of_a_concatenation_inside_the_heads():
-    """With r = k: the table of TUPE has a row before those of positions, which no score reads."""
+    """Here r = k. TUPE's table has a row before the positions, which no score reads."""
     untied = encoder("untied-tie-cls", share=False)
     heads = encoder("concat-heads", position_size=HEAD_SIZE)
     weights = untied.state_dict()
@@ -105,7 +105,7 @@ def test_tupes_scores_are_those_of_a_concatenation_inside_the_heads():
 
 @torch.no_grad()
 def test_a_score_is_the_product_of_concatenated_queries_and_keys():
-    """[q_c; q_p] . [k_c; k_p] / sqrt(k + r), with projections that are block-diagonal."""
+    """The score is [q_c; q_p] . [k_c; k_p] / sqrt(k + r), with block-diagonal projections."""
     size = 5
     model = encoder("concat-heads", position_size=size)
     variant = model.variant
@@ -175,7 +175,7 @@ def in_halves(heads: Tensor, rotated: int) -> Tensor:
 
 
 def turned_by(options: dict[str, Any], query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys of (2, heads, length, SIZE) after the variant has turned them."""
+    """Return queries and keys (2, heads, length, SIZE) after the variant has rotated them."""
     config = encoder_config("rotary", variant_options=options, hidden_size=HEADS * SIZE)
     entering = EncoderModel(config).variant(tokens(2, LENGTH), torch.zeros(2, LENGTH).long())
     return entering.rotate(0, query, key)
@@ -256,7 +256,7 @@ def test_what_the_encoder_does_not_have_is_refused_in_one_line(variant, options,
 def scores_of_transformers_4(
     query: Tensor, key: Tensor, table: Tensor, *, with_key: bool
 ) -> Tensor:
-    """BertSelfAttention's scores before padding: `relative_key`, or `relative_key_query`."""
+    """Return BertSelfAttention's scores before padding: `relative_key`, or `relative_key_query`."""
     length = query.shape[2]
     distance = torch.arange(length)[:, None] - torch.arange(length)[None]
     rows = table[distance + (len(table) + 1) // 2 - 1]
@@ -279,7 +279,7 @@ RELATIVE: dict[str, tuple[str, dict[str, Any], Callable[[Any], Tensor]]] = {
 @pytest.mark.parametrize("kind", RELATIVE)
 @torch.no_grad()
 def test_scores_are_those_of_transformers_4(kind):
-    """Its row of i - j is ours of j - i."""
+    """Its row of i - j is our row of j - i."""
     name, options, table_of = RELATIVE[kind]
     variant = encoder(name, **options).variant
     query, key = torch.randn(2, 2, HEADS, LENGTH, HEAD_SIZE)

@@ -55,7 +55,7 @@ def save_relative(folder: Path, kind: str) -> BertForMaskedLM:
 
 
 def attention_of_transformers_4(kind: str, tables: list[Tensor]) -> Callable[..., Any]:
-    """BertSelfAttention's eager attention in transformers 4.57, with its distance_embedding."""
+    """Return BertSelfAttention's eager attention in transformers 4.57, with distance_embedding."""
 
     def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **_: Any) -> Any:
         table = tables[module.layer_idx]
@@ -78,7 +78,7 @@ def attention_of_transformers_4(kind: str, tables: list[Tensor]) -> Callable[...
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_states_are_those_of_transformers_4(kind, tmp_path, monkeypatch):
-    """Whose embeddings have no absolute position: its table is one of zeros here."""
+    """Its embeddings have no absolute position, so the table of positions is zero here."""
     reference = save_relative(tmp_path, kind).eval()
     weights: dict[str, Tensor] = {}
     add_tables(weights)

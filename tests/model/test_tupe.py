@@ -30,7 +30,7 @@ def read(path: Path) -> Start:
 
 
 def random_weights(saved: dict[str, Any]) -> None:
-    """Weights far from zero, the decoder tied to the words."""
+    """Return weights far from zero, with the decoder tied to the words."""
     generator = torch.Generator().manual_seed(0)
     saved["model"] = {
         name: 0.4 * torch.randn(weight.shape, generator=generator)
@@ -79,7 +79,7 @@ class Equations:
         return x.view(len(x), self.heads, -1).transpose(0, 1)
 
     def products(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return scores (h, l, l), scaled as those of two terms."""
+        """Return scores (h, l, l), scaled for two terms."""
         return query @ key.mT / (2 * query.shape[-1]) ** 0.5
 
     def position_scores(self, length: int) -> Tensor:
@@ -111,7 +111,7 @@ class Equations:
         return self.weights["relative_attention_bias.weight"][buckets].permute(2, 0, 1)
 
     def block(self, x: Tensor, bias: Tensor, name: str) -> Tensor:
-        """Return the states (l, d) after a block, whose weights have names that begin so."""
+        """Return the states (l, d) after a block. The names of its weights begin with `name`."""
         in_weight = self.weights[f"{name}self_attn.in_proj_weight"]
         in_bias = self.weights[f"{name}self_attn.in_proj_bias"]
         query, key, value = map(self.split, (x @ in_weight.T + in_bias).chunk(3, dim=-1))
@@ -164,7 +164,7 @@ def test_what_is_read_is_the_equation(rel_pos, changes, make_tupe):
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="no golden outputs of the official TUPE code here")
 @pytest.mark.parametrize("name", ["tupe_a", "tupe_r"])
 def test_hidden_states_and_logits_are_those_of_the_official_code(name):
-    """Of checkpoints in the release's layout."""
+    """The checkpoints have the layout of the release."""
     model = under_head(start := read(GOLDEN / f"{name}.pt"), start.config).eval()
     expected = load_file(GOLDEN / f"{name}.expected.safetensors")
     real = expected["mask"].bool()

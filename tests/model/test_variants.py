@@ -28,7 +28,7 @@ every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
 OTHER_CLAUSES = [clause for clause in CLAUSES if clause != "gradients"]
-"""All clauses but that of gradients, which has a test of its own for all options."""
+"""All clauses but `gradients`, which has a test of its own for all options."""
 
 
 @every_variant
@@ -69,7 +69,7 @@ def test_parameters_are_those_of_the_encoder(variant):
 def test_operations_are_those_of_the_matrix_products(variant, mixing):
     d, inner, length, layers = HIDDEN, 40, POSITIONS, 2
     block = 2 * d * 3 * d + 2 * d * d + 2 * 2 * d * inner + 2 * 2 * length * d
-    pooler = 2 * d * d // length  # forward alone: masked-LM pretraining does not use it
+    pooler = 2 * d * d // length  # only forward: masked-LM pretraining does not use it
     assert (
         budget(encoder_config(variant), length)["flops_per_token"]
         == 3 * (layers * block + mixing) + pooler
@@ -78,7 +78,7 @@ def test_operations_are_those_of_the_matrix_products(variant, mixing):
 
 def test_a_variant_of_the_same_name_with_other_code_is_counted_anew(monkeypatch):
     sizes = []
-    for variant in ("none", "add"):  # as two versions of a plugin would be
+    for variant in ("none", "add"):  # like two versions of a plugin
         monkeypatch.setitem(VARIANTS, "mine", VARIANTS[variant])
         sizes.append(budget(encoder_config("mine"), POSITIONS)["parameters"])
     assert sizes[0] < sizes[1]

@@ -16,9 +16,9 @@ CURVES = {
     ("none", 1): (4.0, 3.5, 2.0),
     ("none", 2): (4.5, 3.5, 3.0),
 }
-"""By arm and pretraining seed the validation loss after each hundred tokens."""
+"""The validation loss after each hundred tokens, by arm and pretraining seed."""
 TO_REFERENCE = {("add", 1): 300, ("add", 2): 300, ("none", 1): 233, ("none", 2): 150}
-"""By straight lines, to the last loss of `add` with the same seed."""
+"""The tokens until the last loss of `add` in the same seed, by straight lines between losses."""
 CHIP = {"device": "cpu", "processor": "Chip", "threads": 1}
 GPU = {"device": "cuda", "threads": 2}
 ENVIRONMENTS = {("add", 1): CHIP, ("add", 2): CHIP, ("none", 1): CHIP, ("none", 2): GPU}
@@ -101,7 +101,7 @@ def test_memory_is_in_whole_megabytes(budgets):
     assert budgets["peak_memory_mb"].to_dict() == expected
 
 
-def test_the_swap_test_is_of_100(budgets):
+def test_the_swap_test_is_in_percent(budgets):
     expected = {("add", 1): 60, ("add", 2): 70, ("none", 1): 60, ("none", 2): 70}
     assert budgets["swap_1"].to_dict() == pytest.approx(expected)
 
@@ -116,7 +116,7 @@ def test_a_processor_has_its_threads(budgets):
     assert budgets["device"].to_dict() == expected
 
 
-def test_the_losses_of_searches_are_no_losses_of_arms(results):
+def test_losses_of_searches_do_not_count_as_losses_of_arms(results):
     assert set(results.losses["pretraining_id"]) == {"add-1", "add-2", "none-1", "none-2"}
 
 
@@ -150,7 +150,7 @@ def test_the_page_says_that_arms_of_a_seed_saw_the_same(results):
     assert facts_of(results)["Shown"].endswith("for all arms of a seed (of 1, of 2)")
 
 
-def test_a_second_seed_with_another_stream_is_told_whatever_the_first_one_has(bench):
+def test_the_page_warns_if_arms_of_any_seed_saw_another_stream(bench):
     for arm in ("add", "none"):
         bench.finish(arm=arm)
         pretrain(bench, arm, 1, stream="of 1")
@@ -162,7 +162,7 @@ Losses = dict[str, dict[float, tuple[float | None, ...]]]
 
 
 def search(bench, losses: Losses, chosen: dict[str, float]):
-    """Finish searches by arm, rate and seed, and the pretraining at the rate that is `chosen`."""
+    """Finish searches by arm, rate and seed, and a pretraining at the `chosen` rate of each arm."""
     seed = 10
     for arm, by_rate in losses.items():
         bench.finish(arm=arm)
@@ -179,7 +179,7 @@ def search(bench, losses: Losses, chosen: dict[str, float]):
 
 @pytest.fixture
 def search_table(bench):
-    """The table of a search with two seeds, of which one diverged."""
+    """The table of a search with two seeds; one of them diverged at one rate."""
     losses = {
         "add": {1e-3: (3.0, 4.0), 2e-3: (3.0, None)},
         "none": {1e-3: (5.0, 6.5), 2e-3: (4.0, 4.5)},

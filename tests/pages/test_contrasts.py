@@ -23,7 +23,7 @@ RATES = {"low": 0.55, "high": 0.9, "higher": 0.9}
 
 
 def fill(bench, rates=None, seeds=2):
-    """Finish runs of two tasks, arms by how often they are right, and return the folder."""
+    """Finish runs of two tasks for arms with these shares of right answers; return the folder."""
     for arm, rate in (rates or RATES).items():
         for task in ("cola", "mnli"):
             bench.finish_predicted(task, arm, rate, seeds=seeds)
@@ -45,7 +45,7 @@ def test_a_page_of_one_arm_says_that_nothing_is_compared(bench):
 
 @pytest.mark.parametrize("options", [{}, {"equivalent": 5.0}], ids=["differences", "equivalence"])
 def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench, options):
-    """In the words by which the lines begin."""
+    """A line is known by its first words."""
     fill(bench)
     bench.finish_predicted("rte", "made", 0.6, origin="grafted")
     bench.finish_predicted("rte", "low", 0.8)
@@ -68,7 +68,7 @@ def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench,
 
 @pytest.mark.parametrize("pair", [["high", "low"], ["low", "high"]], ids=" - ".join)
 def test_the_planned_pair_of_two_arms_is_shown_once_in_each_column(bench, pair):
-    """What is compared with the reference is the same comparison, also the other way round."""
+    """A contrast with the reference is the same contrast the other way round."""
     fill(bench, {"low": 0.55, "high": 0.9}, seeds=3)
     path = bench.plan(config={"protocol": {"contrasts": [pair], "reference": "low"}})
     comparison = open_comparison(path)
@@ -140,7 +140,7 @@ def test_of_what_has_not_run_no_number_of_seeds_can_be_told(bench, refused):
 
 
 def tables_of(page, title):
-    """The tables whose titles begin so."""
+    """The tables whose titles begin with this text."""
     return [table for table in page.tables if table.title.startswith(title)]
 
 

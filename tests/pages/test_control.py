@@ -21,7 +21,7 @@ def finish(bench, arm, seed, right) -> None:
 
 
 def test_no_interval_is_wider_than_scores_can_differ(bench):
-    """Two runs an arm with opposite answers: what seeds share leaves hardly a degree of freedom."""
+    """Each arm has two runs with opposite answers, so that hardly a degree of freedom is left."""
     labels = np.arange(ROWS) % 2
     for arm, answers in {"add": (0, 1), "untied": (1, 0)}.items():
         for seed, answer in enumerate(answers, 1):
@@ -38,7 +38,7 @@ def test_no_interval_is_wider_than_scores_can_differ(bench):
 
 
 def page_of(bench, right_of_arms) -> str:
-    """Write the leaderboard of three seeds an arm, by the number of right examples of an arm."""
+    """Write the leaderboard of arms with three seeds and these numbers of right examples."""
     for arm, right in right_of_arms.items():
         for seed in (1, 2, 3):
             finish(bench, arm, seed, right + seed)

@@ -38,7 +38,7 @@ def diagnostic_row(number: int) -> list[str]:
 
 @pytest.fixture
 def diagnostic(tmp_path):
-    """Rows of Logic, some with a double negation, and of Knowledge, which all are neutral."""
+    """Rows of Logic, some with a double negation, and rows of Knowledge, which are all neutral."""
     rows = [[*CATEGORIES, "Domain", "Premise", "Hypothesis", "Label"]]
     for number in range(ROWS):
         rows.append(diagnostic_row(number))
@@ -48,7 +48,7 @@ def diagnostic(tmp_path):
 
 
 def guesses(seed: int, right: float = 0.7) -> np.ndarray:
-    """Classes that are right on a share of the rows."""
+    """Draw classes that are right on a share of the rows."""
     generator = np.random.default_rng(seed)
     is_right = generator.random(ROWS) < right
     return np.where(is_right, LABELS, generator.integers(0, 3, ROWS))
@@ -95,7 +95,7 @@ def test_the_page_says_whether_the_rows_of_mnli_are_a_part_or_others(
 
 @pytest.fixture
 def page(bench, diagnostic):
-    """Three seeds of `add` at two rates, two of `concat`, one of `none`, one that has no AX."""
+    """The page of runs: three of `add` at two rates, two of `concat`, `none`, one without AX."""
     for seed in (1, 2, 3):
         finish(bench, seed, guesses(seed), value=0.6, rate=2e-5)
         finish(bench, seed, LABELS, value=0.4, rate=1e-5)

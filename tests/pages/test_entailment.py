@@ -127,7 +127,7 @@ def test_changed_sentences_are_predicted_again(place, tiny, tmp_path):
     )
     summary = glue_bench.run(experiment, results=place / "runs", dry_run=True)
     arms = {name.split("-")[0] for name in summary.waiting}
-    assert arms == {"add", "none"}  # of each arm the run that stands for it
+    assert arms == {"add", "none"}  # the runs that stand for the arms
 
 
 def test_a_folder_of_glue_is_not_of_entailment(tmp_path):

@@ -57,7 +57,7 @@ def test_tables_of_an_earlier_plan_do_not_stay(of_all_tasks):
 
 @pytest.fixture
 def undefined_score(bench):
-    """A bench with one run on a part of the data, of which one score is undefined."""
+    """A bench with one run on a part of the data; one of its scores is undefined."""
     bench.finish("mrpc", 3, {"accuracy": 2 / 3, "f1": None}, rate=3e-5, partial=True)
     return bench
 

@@ -1,4 +1,4 @@
-"""Figures: how all of them look, their files, and that each mark stands where the numbers say."""
+"""Figures: how they look, their files, and the places of their marks."""
 
 import re
 from itertools import combinations
@@ -55,7 +55,7 @@ READERS = {
     "tritanopia": np.array(TRITANOPIA),
     "none": np.eye(3),
 }
-"""Colour blindness on linear light: Machado, Oliveira & Fernandes 2009, severity 1."""
+"""The matrices of colour blindness on linear light (Machado, Oliveira & Fernandes 2009)."""
 LIGHT = {colour: colour for colour in ON_DARK}
 on_both_pages = pytest.mark.parametrize("colours", [LIGHT, ON_DARK], ids=["light", "dark"])
 

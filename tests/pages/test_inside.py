@@ -22,12 +22,12 @@ LEFT_OUT_COLUMNS = ["checkpoint", "measure", "reason"]
 
 
 def headline_rows() -> list[Row]:
-    """A row for each headline, inside the range of chance."""
+    """Make a row for each headline, inside the range of chance."""
     return [row(measure, 0.5, chance=(0.4, 0.6)) for measure in HEADLINES]
 
 
 def rows_of_figures() -> list[Row]:
-    """The rows that the figures draw."""
+    """Make the rows that the figures draw."""
     rows = []
     for term in TERMS:
         rows.append(row(f"terms.share.{term}", 0.25, (0.2, 0.3), layer=1, n=9))
@@ -42,7 +42,7 @@ def rows_of_figures() -> list[Row]:
 
 
 def analysis(labels=("one",), headlines: list[Row] | None = None) -> Analysis:
-    """Made-up rows of each kind, and a matrix."""
+    """Make an analysis with made-up rows of each kind, and a matrix."""
     rows = headline_rows() if headlines is None else headlines
     measures = pd.DataFrame([*rows, *rows_of_figures()], columns=Row._fields)
     curve = pd.DataFrame({"m": [1, 2], "share": [0.5, 1.0], "low": 0.4, "high": 0.6})
@@ -69,10 +69,10 @@ def analysis(labels=("one",), headlines: list[Row] | None = None) -> Analysis:
         (row("order.swap.1", 0.5, chance=(0.5, 0.5)), "50.0"),
     ],
 )
-def test_a_number_is_marked_where_it_lies_outside_what_chance_gives(measured, expected):
+def test_a_number_outside_the_range_of_chance_is_marked(measured, expected):
     table = inside_page(analysis(headlines=[measured])).tables[0]
-    (cells,) = table.rows
-    assert cells[1].text == expected
+    ((_, cell, *_),) = table.rows
+    assert cell.text == expected
 
 
 def test_the_table_has_a_row_for_each_headline():
@@ -111,7 +111,7 @@ def test_each_headline_has_a_line_in_the_legend():
     assert kinds == expected
 
 
-def test_what_is_left_out_has_a_row_for_each_reason():
+def test_measures_that_are_left_out_have_a_row_for_each_reason():
     reasons = []
     for name in ("terms", "layers"):
         for label in ("one", "two"):
@@ -141,7 +141,7 @@ def test_the_same_analysis_gives_the_same_bytes(written, tmp_path):
     assert set(contents(written)) == names
 
 
-def test_analysis_json_has_each_value_with_what_is_known_of_it(written):
+def test_analysis_json_has_each_value_with_its_interval_and_chance(written):
     document = json.loads((written / "analysis.json").read_bytes())
     facts = document["checkpoints"]["one"]
     measures = facts["measures"]
@@ -165,7 +165,7 @@ def test_only_the_encoders_that_are_asked_for_are_read(written):
 
 
 @pytest.mark.parametrize(("name", "weights"), [("first", "of other weights"), ("nowhere", "one")])
-def test_nothing_is_read_of_other_encoders_or_folders(written, name, weights):
+def test_an_analysis_of_other_encoders_or_in_no_folder_is_not_read(written, name, weights):
     assert read_analysis(written.with_name(name), [weights]) is None
 
 
@@ -205,23 +205,24 @@ DRAWN = {
         [0.5, 1.0],
     ),
 }
-"""By figure what is written in it, and the values of one of its lines."""
+"""The texts in each figure, and the values of one of its lines."""
 
 
 @pytest.mark.parametrize("is_read_again", [False, True])
-def test_every_figure_that_has_numbers_says_what_it_shows_and_draws_them(tmp_path, is_read_again):
+def test_every_figure_has_its_texts_and_draws_its_values(tmp_path, is_read_again):
     source = analysis()
     if is_read_again:
         write_analysis(source, tmp_path)
         source = read_analysis(tmp_path, ["one"])
     figures = {drawing.name: drawing.figure for drawing in inside_figures(source)}
     assert set(figures) == set(FIGURES) == set(DRAWN)
-    for name, (words, values) in DRAWN.items():
-        assert words <= set(texts_of(figures[name]))
-        drawn_values = []
-        for line in figures[name].axes[0].lines:
-            drawn_values += [list(side) for side in line.get_data()]
-        assert values in drawn_values
+    for name, (texts, values) in DRAWN.items():
+        figure = figures[name]
+        assert texts <= set(texts_of(figure)), name
+        sides: list[list[float]] = []
+        for line in figure.axes[0].lines:
+            sides += map(list, line.get_data())
+        assert values in sides, name
 
 
 def test_a_figure_without_numbers_is_not_drawn():

@@ -32,13 +32,13 @@ KEYS_OF_TITLES = {
 
 
 def shown(path: Path) -> tuple[Page, list[Read]]:
-    """The page, and its tables as Markdown has them."""
+    """Return the page of a leaderboard, and its tables as they are read from Markdown."""
     page = leaderboard_page(open_comparison(path))
     return page, read_markdown(to_markdown(page))
 
 
 def legend_of(page: Page) -> list[str]:
-    """All lines of legends."""
+    """Return all lines of legends."""
     lines = []
     for table in page.tables:
         lines += table.legend
@@ -46,14 +46,17 @@ def legend_of(page: Page) -> list[str]:
 
 
 def facts(path: Path) -> dict[str, str]:
-    """The table Setup."""
+    """Return the facts of the table Setup by their names."""
     _, tables = shown(path)
     (setup,) = [table for table in tables if table.header[0] == "Setup"]
-    return {row[0][0]: row[1][0] for row in setup.rows}
+    return dict(setup.texts)
 
 
-def test_a_plan_without_cells_has_a_page_and_an_arm_alone_is_compared_with_floors_only(bench):
+def test_a_plan_without_cells_has_a_page(bench):
     assert facts(bench.plan())["Runs"] == "0 of 0 planned; 0 records left out"
+
+
+def test_an_arm_alone_is_compared_with_baselines_only(bench):
     bench.finish_predicted("rte", "add", 0.8)
     page, (table, *_) = shown(bench.plan())
     assert re.fullmatch(
@@ -62,7 +65,7 @@ def test_a_plan_without_cells_has_a_page_and_an_arm_alone_is_compared_with_floor
     assert table.header == ["Arm", "Params", "RTE"]
 
 
-def test_equal_scores_as_shown_are_both_bold_and_one_arm_alone_is_not(bench):
+def test_scores_that_are_equal_after_rounding_are_all_bold_and_a_single_arm_is_not(bench):
     for arm, value in (("a", 0.6), ("b", 0.60001), ("c", 0.5)):
         bench.finish("rte", 1, value, arm=arm)
     bench.finish("rte", 1, 0.9, arm="alone", origin="scratch")
@@ -77,7 +80,7 @@ def test_equal_scores_as_shown_are_both_bold_and_one_arm_alone_is_not(bench):
 
 @pytest.fixture
 def row_of_add(bench):
-    """The scores of an arm by their titles, with a run that collapsed and runs that are missing."""
+    """The scores of an arm by title. Some runs collapsed, and some are missing."""
     for seed, value in ((1, 0.60), (2, 0.62), (3, 0.67)):
         bench.finish("rte", seed, value)
     bench.finish("cola", 1, 0.6101, collapsed=["validation"])
@@ -91,8 +94,7 @@ def row_of_add(bench):
     bench.finish("mrpc", 1, 0.6)
     bench.finish("mnli", 1, 0.33, collapsed=["validation_matched"])
     _, (table, *_) = shown(bench.plan())
-    texts = [text for text, _ in table.rows[0]]
-    return dict(zip(table.header, texts, strict=True))
+    return dict(zip(table.header, table.texts[0], strict=True))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ PROCESSORS = [
     PROCESSORS,
     ids=["another", "the other way round", "precision"],
 )
-def test_an_arm_that_ran_elsewhere_than_the_reference_with_that_seed_is_marked(
+def test_an_arm_is_marked_if_a_run_used_another_machine_than_the_references_run_of_its_seed(
     processors, marked, bench
 ):
     run_on(bench, processors)
@@ -142,7 +144,7 @@ def test_an_arm_that_ran_elsewhere_than_the_reference_with_that_seed_is_marked(
     names = set()
     for arm in processors:
         names.add(f"{arm}◇" if arm in marked else arm)
-    assert {row[0][0] for row in table.rows} == names
+    assert {name for name, *_ in table.texts} == names
 
 
 def run_on(bench, processors):
@@ -166,7 +168,7 @@ ELSEWHERE = [{"processor": "Two"}, {"device": "GPU"}, {"precision": "bf16"}]
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("fact", ELSEWHERE, ids=lambda fact: next(iter(fact)))
-def test_an_arm_is_marked_whichever_of_the_runs_behind_its_score_was_elsewhere(bench, stage, fact):
+def test_an_arm_is_marked_if_any_run_behind_its_score_used_another_machine(bench, stage, fact):
     """A score of RTE comes from a pretraining, a run of MNLI, and one of RTE."""
     usual = {"processor": "One", "precision": "float32", "device": "cpu"}
     for arm in ("add", "none"):
@@ -185,10 +187,10 @@ def test_an_arm_is_marked_whichever_of_the_runs_behind_its_score_was_elsewhere(b
     of_rte = cells[cells["task"] == "rte"]
     assert len(of_rte[["processor", "precision"]].drop_duplicates()) == 2
     _, (table, *_) = shown(folder)
-    assert {row[0][0] for row in table.rows} >= {"add", "none◇"}
+    assert {name for name, *_ in table.texts} >= {"add", "none◇"}
 
 
-def test_where_a_run_came_from_is_not_known_without_the_record_of_its_start(bench):
+def test_the_machine_of_a_score_is_not_known_without_the_record_of_its_start(bench):
     place = {"processor": "One", "precision": "float32", "device": "cpu"}
     job = bench.pretrain(steps=10, finished=False)
     cell = bench.expect("rte")
@@ -201,7 +203,7 @@ def test_where_a_run_came_from_is_not_known_without_the_record_of_its_start(benc
 
 @pytest.fixture
 def tables_of_conversion(bench):
-    """The rows of the table of a block, and of that of a conversion, by arm."""
+    """The rows by arm of two tables: of a block, and of a conversion."""
     for arm, origin, accuracy in (
         ("add", "pretrained", 0.5),
         ("w", "pretrained", 0.9),
@@ -223,7 +225,7 @@ def tables_of_conversion(bench):
     return by_arm
 
 
-def test_the_source_of_a_conversion_has_the_marks_of_its_own_block_there_alone(
+def test_the_source_of_a_conversion_has_its_marks_in_its_own_block_alone(
     tables_of_conversion,
 ):
     block, conversion = tables_of_conversion
@@ -251,55 +253,60 @@ def held_out(bench):
     return bench
 
 
-def test_the_settings_of_runs_are_said(held_out):
+def test_the_setup_has_the_settings_of_runs(held_out):
     assert facts(held_out.plan())["Fine-tuning"] == SETTINGS.format("2e-05")
 
 
 @pytest.fixture
 def best_epochs(held_out):
-    """The same, with a second rate and a protocol that chooses on the slice; the folder."""
+    """The folder of these runs with a second rate, and a protocol that chooses on the slice."""
     held_out.record(held_out.expect("rte", rate=3e-5), hyperparameters=HELD_OUT)
     protocol = {"epoch": "best", "choose_on": "held_out", "seeds": "median"}
     return held_out.plan(config={"protocol": protocol, "finetuning": {"held_out_share": 0.1}})
 
 
-def test_the_rows_on_which_a_rate_was_chosen_are_said(best_epochs):
+def test_the_setup_says_on_which_rows_a_rate_was_chosen(best_epochs):
     rates = (
         "the best of 2e-05, 3e-05 for each arm and task, by the mean on the slice held out of train"
     )
     assert facts(best_epochs)["Fine-tuning"] == SETTINGS.format(rates)
 
 
-def test_which_epoch_of_which_seeds_is_reported(best_epochs):
+def test_the_setup_says_which_epoch_and_which_statistic_is_reported(best_epochs):
     epoch = "best epoch of each run by the slice held out of train"
     assert facts(best_epochs)["Reported"] == f"median over seeds; {epoch}; validation"
     assert LEGEND["medians"] in to_markdown(shown(best_epochs)[0])
 
 
-def test_one_answer_after_the_last_epoch_says_nothing_of_an_earlier_one(bench):
+def test_one_answer_after_the_last_epoch_is_no_mark_of_an_earlier_epoch(bench):
     bench.record(
         bench.expect(), 0.5, ["validation"], history=history_of("validation", "accuracy", 0.7, 0.5)
     )
     for epoch, score in {"last": "50.00‡", "best": "70.00"}.items():
         _, (table, *_) = shown(bench.plan(config={"protocol": {"epoch": epoch}}))
-        assert table.rows[0][2][0] == score
+        ((_, _, text),) = table.texts[:1]
+        assert text == score, epoch
 
 
-def test_how_much_of_the_data_there_was_and_what_was_left_out_is_said(bench):
-    data = {"source": "tsv", "digest": "d", "partial": True}
-    bench.record(
-        bench.expect("rte"), data=data | {"rows": {"train": 249, "validation": 277, "test": 3000}}
-    )
+def test_the_setup_says_how_much_of_the_data_there_was(bench):
+    rows = {"train": 249, "validation": 277, "test": 3000}
+    data = {"source": "tsv", "digest": "d", "partial": True, "rows": rows}
+    bench.record(bench.expect("rte"), data=data)
     bench.finish("qnli", 1, partial=True)
-    bench.finish("qnli", 2, partial=True)
+    assert facts(bench.plan())["Data"] == "tsv; QNLI in part; RTE 10% of train"
+
+
+def test_the_setup_says_which_records_were_left_out(bench):
+    bench.finish("qnli", 1)
+    bench.finish("qnli", 2)
     bench.plan()
     damaged = bench.cells[-1]["cell_id"]
     bench.file(damaged).write_text("{")
-    (bench.path / "cells" / "stray").mkdir()
-    (bench.path / "cells" / "stray" / "record.json").write_text("{")
+    stray = bench.path / "cells" / "stray"
+    stray.mkdir()
+    (stray / "record.json").write_text("{")
     setup = facts(bench.path)
-    assert setup["Data"] == "tsv; QNLI in part; RTE 10% of train"
-    assert setup["Runs"] == "2 of 3 planned; 2 records left out"
+    assert setup["Runs"] == "1 of 2 planned; 2 records left out"
     assert f"cells/{damaged}/record.json: damaged or edited" in setup["Left out"]
 
 
@@ -312,7 +319,7 @@ OTHER_ROWS = {
 }
 
 
-def test_rows_of_the_official_number_that_are_others_are_marked_and_the_difference_is_said(bench):
+def test_other_rows_of_the_official_number_have_a_mark_and_a_line(bench):
     bench.record(bench.expect("rte"), data=OTHER_ROWS)
     bench.finish("cola", 1, 0.5)
     page, (table, *_) = shown(bench.plan())
@@ -351,7 +358,7 @@ def test_scores_on_official_rows_are_not_called_partial_because_there_are_no_tes
         "other rows of train",
     ],
 )
-def test_a_split_that_is_there_and_not_the_official_one_is_marked(bench, fact):
+def test_a_split_with_other_rows_than_the_official_ones_is_marked(bench, fact):
     bench.record(bench.expect("rte"), data=OFFICIAL_RTE | fact)
     _, (table, *_) = shown(bench.plan())
     assert "RTE†" in table.header
@@ -375,7 +382,7 @@ def test_content_that_could_not_be_compared_is_not_called_complete(bench):
 
 
 def everything(bench) -> Path:
-    """All that a legend can explain: of three arms one is clearly worse."""
+    """Write an experiment with everything that a legend can explain. One arm is clearly worse."""
     for arm, accuracy in (("add", 0.8), ("none", 0.5), ("concat", 0.805)):
         for task in ("rte", "sst2"):
             bench.finish_predicted(task, arm, accuracy)
@@ -391,14 +398,14 @@ def everything(bench) -> Path:
 
 
 def key_of_column(title: str) -> str:
-    """The key of a column in the legend, by its title."""
+    """Return the key of a column in the legend."""
     if title.startswith("Avg."):
         return "average"
     return KEYS_OF_TITLES.get(title, "task")
 
 
 def keys_of_table(table: Read) -> set[str]:
-    """The keys of the legend lines that a table needs, by what it shows."""
+    """Return the keys of the legend lines that a table needs."""
     keys = set()
     for title in table.header[1:]:
         if title not in ("Params", "Steps"):
@@ -416,7 +423,7 @@ def keys_of_table(table: Read) -> set[str]:
 @pytest.mark.parametrize(
     "folder", [*STORED, None], ids=lambda folder: getattr(folder, "name", "everything")
 )
-def test_each_mark_has_a_line_and_each_line_a_mark(folder, bench):
+def test_each_mark_has_a_legend_line_and_each_legend_line_a_mark(folder, bench):
     page, tables = shown(folder or everything(bench))
     keys = set()
     if "planned contrasts:" in page.tables[0].caption:
@@ -431,7 +438,7 @@ def test_each_mark_has_a_line_and_each_line_a_mark(folder, bench):
 
 @pytest.fixture
 def screen_lines(bench):
-    """What a terminal of 80 columns shows of six arms and all tasks."""
+    """The lines that a terminal of 80 columns shows for six arms and all tasks."""
     arms = ("untied-relative", "add-relative", "concat-split", "add", "none", "concat")
     for arm in arms:
         for task in TRAINABLE:
@@ -449,7 +456,7 @@ def test_six_arms_and_all_tasks_fit_a_terminal_of_80_by_24(screen_lines):
     assert sum(line.startswith("untied-relative") for line in screen_lines) == 1
 
 
-def test_a_terminal_shows_what_decides_and_names_the_file_with_the_rest(screen_lines):
+def test_a_terminal_shows_the_first_columns_and_names_the_file_with_the_rest(screen_lines):
     (header,) = [line.split() for line in screen_lines if line.startswith("Arm")]
     expected = ["Arm", "Params", "Avg.", "of", "9", "Difference"]
     assert header[:6] == expected

@@ -1,4 +1,4 @@
-"""Published tables: what the sources print, and ours beside it by their conventions."""
+"""Published tables: the printed scores, and our scores by the same conventions."""
 
 import inspect
 from dataclasses import replace
@@ -22,7 +22,7 @@ TOLERANCE = {
     "miniatures": 0.1,
     "neobert-3": 0.05,
 }
-"""Half of the last decimal; the server averaged more decimals than it printed: twice that."""
+"""Half of the last decimal; a whole one where the server averaged unprinted decimals."""
 
 
 def rows_of_tables(with_column=None):
@@ -37,7 +37,7 @@ def rows_of_tables(with_column=None):
 
 @pytest.mark.parametrize(("name", "row"), rows_of_tables(with_column="average"))
 def test_every_published_average_recomputes(name, row):
-    """By the paper's convention, from the row's other columns."""
+    """The average is computed from the other columns of the row by the paper's convention."""
     published = PAPERS[name]
     printed = {}
     for column, scores in published.singly.parts.items():
@@ -148,7 +148,7 @@ MADE_UP = published_table(
 
 
 def pretrained(*names, steps=100):
-    """What plan.json says of arms pretrained here."""
+    """Return the facts in plan.json of arms that were pretrained here."""
     arms = [{"name": name, "options": {}, "checkpoint": "scratch"} for name in names]
     pretraining = {"steps": steps, "batch_tokens": 32, "length": 8}
     return {
@@ -168,7 +168,7 @@ def cells_of(published, bench, **plan):
 
 
 def pairs_of(published, bench, **plan):
-    """In what theirs and ours differ, by model."""
+    """Return the differences between theirs and ours, by model."""
     return page_of(published, bench, **plan).tables[1].frame.set_index("model")
 
 
@@ -251,7 +251,7 @@ def test_the_metrics_are_the_papers(bench, name, model, column, expected):
 
 
 def test_the_average_is_the_papers(bench):
-    """Where ours are the published scores, so is the average."""
+    """If our scores are the published ones, our average is the published average."""
     bench.finish_published("miniatures", "BERT-Small (4/512)")
     cells = cells_of(PAPERS["miniatures"], bench)
     averages = cells[cells["arm"] == "add"].xs("average", level="column")

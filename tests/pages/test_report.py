@@ -1,4 +1,4 @@
-"""A report: what is on it, that it is made of the pages, and that it needs nothing but itself."""
+"""A report: its content, that it is made from the pages, and that it needs no other file."""
 
 import base64
 import re
@@ -153,7 +153,7 @@ def test_a_report_lies_in_the_folder_and_its_figures_where_they_are_asked_for(ne
 def test_the_published_table_with_most_of_our_arms_is_open(full_report):
     part = part_of(full_report, "Published tables")
     models = [row[0].text for row in part.tables[0].rows]
-    assert "ours: none" in models  # of all tables nopos alone has such a row
+    assert "ours: none" in models  # only the table nopos has such a row
     assert len(part.folded) == 6
 
 
@@ -181,7 +181,7 @@ def test_environments_are_columns_with_their_counts(bench):
 
 @pytest.mark.parametrize("name", ["demo", "minilm", "study"])
 def test_the_experiment_that_is_shown_is_the_one_that_was_run(name, pytestconfig):
-    """With the places of data and text, which nobody else is to know, it can be run again."""
+    """The places of data and text are private. With them added, the experiment can be run again."""
     experiment = load_experiment(pytestconfig.rootpath / "configs" / f"{name}.yaml")
     document = yaml.safe_load(experiment_text(experiment))
     document["data"] = "demo"

@@ -29,7 +29,7 @@ FLAGS = [
     "--remote-debugging-pipe",
 ]
 PATIENCE = 120
-"""Seconds until a browser that says nothing is given up."""
+"""The seconds after which a silent browser is given up."""
 TROUBLE = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
 UNFOLD = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
 CUT_OFF = """
@@ -62,7 +62,7 @@ HEADING = "table thead th:nth-child(3)"
 class Browser:
     """Chromium with one page and no window.
 
-    Its calls are those of https://chromedevtools.github.io/devtools-protocol/.
+    https://chromedevtools.github.io/devtools-protocol/ describes its calls.
     """
 
     def __init__(self, folder):
@@ -128,7 +128,7 @@ class Browser:
         return self
 
     def value(self, expression):
-        """Return what JavaScript makes of an expression; also without the page's scripts."""
+        """Return the value of a JavaScript expression, even if the page's scripts are off."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
@@ -137,8 +137,8 @@ class Browser:
         self.value(f"document.querySelector({json.dumps(selector)}).click()")
 
     def trouble(self):
-        """Return what the browser has complained of since the page was opened."""
-        self.value("1")  # whatever was under way has been reported before this is answered
+        """Return the errors of the browser since the page was opened."""
+        self.value("1")  # the browser reports all earlier events before it answers this
         return [event["params"] for event in self.events if event.get("method") in TROUBLE]
 
 
@@ -183,7 +183,7 @@ def test_nothing_is_cut_off_fetched_or_complained_of(browser, page, width):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_stands_out_from_what_is_behind_it(browser, page, dark):
-    """At 4.5 to 1 (WCAG 2.1, 1.4.3), in each colour that the page has for text."""
+    """The contrast is at least 4.5 to 1 (WCAG 2.1, 1.4.3) for each colour of text on the page."""
     browser.open(page, dark=dark)
     colour = "getComputedStyle(document.documentElement).getPropertyValue('--{}').trim()"
     ground, *inks = (

@@ -15,7 +15,7 @@ ACCURACIES = {"add": (0.60, 0.62, 0.67), "none": (0.50, 0.52, 0.54)}
 
 @pytest.fixture
 def comparison(bench):
-    """Three runs of two arms on a task with two metrics, and on one with one."""
+    """Three runs of two arms on a task with two metrics, and on a task with one metric."""
     for arm, accuracies in ACCURACIES.items():
         for seed, accuracy in enumerate(accuracies, 1):
             bench.finish("mrpc", seed, {"accuracy": accuracy, "f1": accuracy + 0.1}, arm=arm)

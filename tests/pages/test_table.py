@@ -1,4 +1,4 @@
-"""One table in every format: the same texts come back out of each."""
+"""One table in every format: the same texts are read from each format."""
 
 import json
 import re
@@ -62,7 +62,7 @@ in_each_format = pytest.mark.parametrize("format", READERS)
 def page(
     rows: dict, columns: dict | None = None, title: str = "A title", banner: str = "", **options
 ) -> Page:
-    """Make a page of one table; columns that are not given are texts of their own names."""
+    """Make a page of one table. By default columns are texts, with their names as titles."""
     all_columns = {name: Column(name) for name in rows} | (columns or {})
     table = Table(frame=pd.DataFrame(rows), columns=all_columns, **options)
     return Page(title=title, banner=banner, tables=(table,))
@@ -76,7 +76,7 @@ def read_back(any_page: Page, format: str):
 
 
 def printed(any_page: Page, width: int, file: str = "page.md") -> list[str]:
-    """The lines that a terminal shows of a page."""
+    """Return the lines that a terminal shows for a page."""
     console = Console(width=width, record=True, file=StringIO(), force_terminal=True)
     print_page(any_page, console, file)
     return [line.rstrip() for line in console.export_text().splitlines()]

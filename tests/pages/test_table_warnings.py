@@ -1,4 +1,4 @@
-"""A table whose runs can tell no arms apart says so on top, and no other table does."""
+"""A warning stands above a table if its runs can tell no arms apart, and above no other table."""
 
 from io import StringIO
 from pathlib import Path
@@ -132,7 +132,7 @@ def test_one_answer_on_wnli_is_usual(bench):
 
 @pytest.fixture
 def too_easy(bench) -> Path:
-    """A folder of runs that had everything right."""
+    """A folder of runs that answered everything correctly."""
     for arm in ("add", "untied"):
         bench.finish("rte", 1, 1.0, arm=arm)
     return bench.plan()

@@ -24,7 +24,7 @@ OTHER = {"processor": "Other", "device": "cpu", "precision": "float32"}
 
 
 def finish(bench, arm, task="rte", seed=1, pretraining=None, value=0.5, rate=2e-5, **facts) -> str:
-    """A finished run, perhaps after one of several pretrainings; its id."""
+    """Finish a run, perhaps after one of several pretrainings, and return its id."""
     cell = bench.expect(task, seed, arm=arm, rate=rate)
     if pretraining is not None:
         cell["cell_id"] += f"-p{pretraining}"
@@ -41,7 +41,7 @@ def predict(bench, cell_id: str, right: int) -> None:
 
 
 def finish_right(bench, right, task="rte"):
-    """Finish runs with predictions: by arm the number of right examples of each seed; the folder.
+    """Finish runs with these numbers of right examples by arm and seed; return the folder.
 
     Seeds are counted from 1, or given.
     """
@@ -67,7 +67,7 @@ def facts_of(path):
 
 
 def row_of(tables, arm: str) -> dict[str, str]:
-    """The texts of an arm in the first table, by their titles without the mark of the control."""
+    """Return the texts of an arm in the first table, by title without the mark of the control."""
     first = tables[0]
     (texts,) = [row for row in first.texts if row[0] == arm]
     titles = [title.removesuffix(UNCONTROLLED) for title in first.header]
@@ -266,7 +266,7 @@ def test_costs_are_means_over_runs_of_a_task_and_a_rate_and_leave_searches_out(b
 
 
 def test_a_contrast_says_in_how_many_common_seeds_it_has_its_sign(bench):
-    """Two arms have three seeds in common, of which one differs the other way."""
+    """Two arms have three seeds in common. In one of them the difference has the other sign."""
     right = {"add": {2: 200, 3: 230, 4: 200, 5: 200}, "none": {1: 260, 2: 250, 3: 220, 4: 260}}
     comparison = open_comparison(finish_right(bench, right))
     (row,) = statistics_page(comparison).tables[0].rows
@@ -293,7 +293,7 @@ def test_a_p_value_is_never_shown_as_0(p, text):
 
 @pytest.fixture
 def of_mnli(bench):
-    """The predictions of two arms on MNLI, of an experiment with two tasks."""
+    """The predictions on MNLI of an experiment with two arms and two tasks."""
     logits = {
         "validation_matched": np.eye(3)[[1, 1, 2]],
         "validation_mismatched": np.eye(3)[[2, 0]],

@@ -25,7 +25,7 @@ from glue_bench.pages.render import csv_text, render, to_html, to_json
 from glue_bench.publish.every_eval import write_logs
 
 SCORES = {1: (0.50, 0.60, 0.70), 2: (0.90,)}
-"""By pretraining seed the scores of fine-tuning seeds 1, 2, ..."""
+"""The scores of fine-tuning seeds 1, 2, ..., by pretraining seed."""
 
 
 def finish(bench, task="rte", scores=None, arm="add", **facts) -> None:

@@ -1,4 +1,4 @@
-"""The page of a comparison of anyone's systems: what it says of what the data allow."""
+"""The page of a comparison of anyone's systems: it says which conclusions the data allow."""
 
 import json
 

@@ -29,7 +29,7 @@ IS_PLACE = re.compile(
 
 
 def docstrings(tree: ast.Module) -> set[ast.expr]:
-    """Every text that stands alone: docstrings, and the descriptions below constants."""
+    """Return every text that is a statement: docstrings, and the descriptions below constants."""
     return {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
 
 
@@ -38,7 +38,7 @@ def is_folder(node: ast.expr) -> bool:
 
 
 def places(tree: ast.Module) -> Iterator[str]:
-    """The texts that are places of a results folder. Sentences for users may name them."""
+    """Return the texts that are places of a results folder. Sentences for users may name places."""
     described = docstrings(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):

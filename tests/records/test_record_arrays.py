@@ -22,7 +22,7 @@ def test_no_value_of_shrunk_arrays_changes(wide):
         back = widened(shrunk({"x": values}))["x"]
         assert back.dtype == wide
         np.testing.assert_array_equal(back, values)
-        is_number = values == values  # NaN is not itself, and its sign says nothing
+        is_number = values == values  # NaN does not equal itself, and its sign has no meaning
         np.testing.assert_array_equal(np.signbit(back[is_number]), np.signbit(values[is_number]))
 
     stays()
@@ -79,7 +79,7 @@ HALVES = st.integers(-2000, 2000).map(lambda number: number / 2)  # exact in flo
 def test_every_array_is_read_in_a_type_to_compute_in_with_the_values_that_were_written(
     store, counts, scores, outputs
 ):
-    """A narrow type saves room on the disk; a sum or a mean in it would be another number."""
+    """A narrow type saves room on the disk, but a sum or a mean in it would be wrong."""
     logits = {"validation": scores.astype(outputs)}
     tests = {"test": scores.astype(outputs)}
     losses = {"loss_sum": scores, "count": counts, "document": counts}

@@ -1,4 +1,4 @@
-"""The results folder: what is written is read, and is whole or not there at all."""
+"""The results folder: results are read as they were written, and are whole or not there."""
 
 import os
 import signal
@@ -127,7 +127,7 @@ def test_of_a_plan_only_what_it_asks_for_is_finished(store):
     record = finish(store)
     outside = finish(store, cell=cell_with(seed=9))
     pretrained = finish_pretraining(store)
-    for name in (".making-abc", ".damaged-abc"):  # which a kill has left
+    for name in (".making-abc", ".damaged-abc"):  # a killed run has left these
         (store.folder / "cells" / name).mkdir()
     finished = store.finished(plan)
     assert finished.records == {CELL.id: record}
@@ -175,7 +175,7 @@ def test_a_failure_that_cannot_be_read_says_so(store):
 
 
 def test_a_model_may_have_folders(store):
-    """As tokenizers with several templates have."""
+    """The tokenizers of some models have a folder of templates."""
 
     def save(model: Path) -> None:
         (model / "templates").mkdir()
@@ -212,7 +212,7 @@ DISK_CALLS = (
 
 
 def is_killed(calls: int, write) -> bool:
-    """Whether a process that calls `write` and is killed after these `calls` to the disk dies."""
+    """Return whether a process that is killed after these `calls` of `write` to the disk dies."""
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
@@ -247,11 +247,11 @@ def test_killed_at_any_moment_there_is_the_old_result_or_the_new_one_or_none(sto
         finish(store)
         has_ended = not is_killed(len(states), lambda: finish(store, 1.0))
         result = store.record(CELL.id)
-        with store.lock():  # as the next run does first
+        with store.lock():  # the next run begins with this lock
             restored = store.record(CELL.id)
         assert restored in ((old, new) if result is None else (result,))
         assert [path.name for path in (store.folder / "cells").glob("[!.]*")] == [CELL.id]
-        assert [*store.folder.glob("cells/.[!m]*")] == []  # what is half-made goes after a day
+        assert [*store.folder.glob("cells/.[!m]*")] == []  # such folders go after a day
         if result:
             logits = {"validation": LOGITS["validation"] + np.float32(result == new)}
             assert is_same(store.logits(result), logits)

@@ -84,7 +84,7 @@ def test_a_file_that_its_record_does_not_know_is_refused(store, name):
 
 
 def assert_missing(store: Store, fault: str) -> None:
-    """The record of CELL counts as missing, and the other one does not."""
+    """Check that the record of CELL counts as missing, and that the other record does not."""
     place = f"cells/{CELL.id}/record.json"
     finished = store.finished(plan_with(CELL, OTHER_CELL))
     assert [*finished.records] == [OTHER_CELL.id]
@@ -96,7 +96,7 @@ def assert_missing(store: Store, fault: str) -> None:
 
 @pytest.fixture
 def record_file(store) -> Path:
-    """The file of a record, beside that of another one."""
+    """The file of a record, in a folder with another record."""
     finish(store, cell=OTHER_CELL)
     finish(store, parameters=1234)
     return store.folder / "cells" / CELL.id / "record.json"
@@ -183,7 +183,7 @@ def test_what_a_system_leaves_in_a_folder_is_no_record(store, kind, name):
 
 
 def read_finished(store: Store) -> None:
-    """Read as a caller that has another plan than the stored one."""
+    """Read the results as a caller with another plan than the stored one."""
     store.finished(plan_with(CELL))
 
 
@@ -230,7 +230,7 @@ def test_a_file_in_the_place_of_a_part_is_refused(store, part, look):
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write")
 @pytest.mark.parametrize("kind", ["cells", "pretrainings", "checkpoints"])
 def test_a_part_that_cannot_be_written_is_refused_before_anything_is_computed(store, kind):
-    """It may lie on another disk, which is full or read-only."""
+    """The part may be on another disk, which is full or read-only."""
     (store.folder / kind).symlink_to("/proc/self")
     with pytest.raises(UserError, match=f"cannot write to '.*{kind}': .*; choose another folder"):
         store.prepare()

@@ -30,12 +30,12 @@ UNHASHED = [
 
 
 def keeps_id(job: Job, **change) -> bool:
-    """Whether a job with this change has the same digits in its id."""
+    """Return whether a job with this change has the same digits in its id."""
     changed = job.model_copy(update=change)
     return changed.true_id[-12:] == job.true_id[-12:]
 
 
-@pytest.mark.filterwarnings("ignore:Pydantic serializer")  # a number is no value of most fields
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")  # most fields do not take a number
 @pytest.mark.parametrize(("job", "fields", "_settings"), UNHASHED, ids=["cell", "pretraining"])
 def test_every_field_decides_the_id_but_what_is_not_hashed(job, fields, _settings):
     names = type(job).model_fields.keys() - {"settings"}
@@ -123,7 +123,7 @@ def test_an_undefined_score_is_written():
 
 
 def damaged_copies(content: bytes) -> Iterator[bytes]:
-    """Copies that are cut, and copies in each of which one bit is another."""
+    """Yield copies that are cut, and copies with one changed bit."""
     for size in (0, 5, 80, len(content) - 1):
         yield content[:size]
     for place, byte in enumerate(content):
@@ -211,7 +211,7 @@ def test_the_commit_is_not_that_of_a_project_in_which_the_package_is_only_instal
     git("init", "--quiet")
     git("commit", "--quiet", "--allow-empty", "--message", "their own")
     assert environment.versions.__wrapped__().git_commit is None
-    git("add", ".venv/glue_bench/__init__.py")  # as in a checkout of it
+    git("add", ".venv/glue_bench/__init__.py")  # as in a checkout of glue-bench
     expected = git("rev-parse", "HEAD") + "+changes"
     assert environment.versions.__wrapped__().git_commit == expected
 

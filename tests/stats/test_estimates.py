@@ -1,4 +1,4 @@
-"""Estimates of a column and of an average: which arms have an interval, and what it is drawn of."""
+"""Estimates of a column and of an average: which arms have an interval, and from which runs."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def test_an_average_is_over_pretrainings_if_any_of_its_columns_is():
 
 
 def test_arms_with_one_pretraining_in_common_are_not_compared():
-    """The reference has only one, so that nobody lacks any of its pretrainings."""
+    """The reference has only one pretraining, and every arm has it."""
     runs = runs_in_blocks("rte", {"a": [1], "b": [1, 2], "c": [1, 3]})
     estimate = column_estimate(runs, "abc", "a")
     reason = "the arms have fewer than two pretraining seeds in common"

@@ -80,7 +80,7 @@ def test_the_variance_is_near_that_of_the_bootstrap(column):
 
 @pytest.mark.parametrize("column", ["sst2", "cola", "stsb"])
 def test_two_added_examples_keep_the_variance_of_equal_arms_above_zero(column):
-    """It does not depend on which arm is the first."""
+    """The variance does not depend on the order of the arms."""
     variances = variances_of(equal_arms(column))
     assert variances[0, 1] == variances[1, 0] > 0
 
@@ -139,7 +139,7 @@ def test_an_arm_with_one_run_shares_nothing():
 
 
 def test_the_part_of_fine_tuning_seeds_over_unequal_blocks_by_hand():
-    """One run's variance, pooled over the arm's blocks, over the number of each block's runs.
+    """The variance of one run is pooled over the arm's blocks, and divided by the runs of a block.
 
     The first arm has one and three runs in its blocks, the second one and two.
     """
@@ -179,7 +179,7 @@ def pearson_contributions(predictions: np.ndarray, added: list[float]) -> np.nda
 
 
 def test_two_added_examples_of_a_correlation_lie_at_the_ends_by_hand():
-    """Both have the highest label.
+    """Both added examples have the highest label.
 
     One arm predicts its own highest value and the other its own lowest, and then the other way
     round.

@@ -57,7 +57,7 @@ SEEDS: dict[str, Seeds] = {
     "blocks of unequal numbers": UNEQUAL_BLOCKS,
     "two arms in blocks": dict.fromkeys(product(ARMS[:2], (1, 2, 3)), 2),
 }
-"""The number of fine-tuning seeds of an arm after a pretraining seed, by design."""
+"""The number of fine-tuning seeds for each arm and pretraining seed, by design."""
 
 
 def draw_column(column: str, seeds: Seeds, generator: np.random.Generator) -> PlainColumn:
@@ -109,7 +109,7 @@ def draw_measure(measure: str, generator: np.random.Generator) -> PlainColumn:
 def column_runs_of(
     name: str, column: PlainColumn, arms: tuple[str, ...], *, averaged: bool = True
 ) -> ColumnRuns:
-    """Return the same runs in an order of the column's own, as the package takes them."""
+    """Return the same runs as a ColumnRuns, in an order that differs by column."""
     generator = np.random.default_rng(len(name))
     order = generator.permutation(len(column.runs))
     plain_runs = [column.runs[place] for place in order]
@@ -132,7 +132,7 @@ def column_runs_of(
 
 
 class Judged(NamedTuple):
-    """A design's columns as plain code has them, its arms, and the verdicts by column and arm."""
+    """A design: its columns for plain code, its arms, and the verdicts by column and arm."""
 
     columns: dict[str, PlainColumn]
     arms: tuple[str, ...]

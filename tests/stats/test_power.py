@@ -95,7 +95,7 @@ def test_larger_differences_and_more_seeds_have_more_power():
 @pytest.mark.parametrize("arms", [2, 5])
 @pytest.mark.parametrize(("factor", "suffices"), [(1.01, False), (0.99, True)])
 def test_a_dev_set_can_be_too_small_for_any_number_of_seeds(arms, factor, suffices):
-    """At the edge endless seeds give just 80%; the limit is corrected for all arms."""
+    """At the edge infinitely many seeds give exactly 80%; the limit is corrected for all arms."""
     critical = norm.ppf(1 - 0.025 / (arms - 1))
     error_at_edge = 1 / (critical + norm.ppf(0.8))
     examples = (error_at_edge * factor) ** 2
@@ -149,7 +149,7 @@ def variances_in(column_runs: ColumnRuns) -> Variances:
 
 
 def test_more_fine_tuning_seeds_leave_the_effect_of_a_pretraining_on_single_examples():
-    """Four pretrainings of each arm say what a study of one pretraining would show."""
+    """From four pretrainings of each arm follows what a study of one pretraining would show."""
     with_four: list[Variances] = []
     with_one: list[Variances] = []
     for seed in range(12):
@@ -353,5 +353,5 @@ def test_a_measure_of_pretraining_costs_no_fine_tuning():
 
 
 def test_a_verdict_for_the_other_arm_is_not_counted():
-    """Of two equal arms each is found better in half of the 5%."""
+    """Each of two equal arms is found better in half of the 5%."""
     assert UNIT_VARIANCES.power_of_seeds(0.0, 20) == pytest.approx(0.025, abs=0.01)

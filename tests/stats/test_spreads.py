@@ -1,4 +1,4 @@
-"""The variance of a difference: exact reductions to tests of others, and cases by hand."""
+"""The variance of a difference: exact reductions to well-known tests, and cases by hand."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_arms_of_different_variance_by_hand():
 
 
 def test_own_variances_have_no_more_freedom_than_all_runs():
-    """It is not that of two independent variances."""
+    """The freedom is smaller than with two independent variances."""
     spread = spread_of([9.0, 1.0], [2, 2])
     _, freedom = combine_variances([spread], [0, 1], 0.0, 0.0)
     assert freedom == pytest.approx(2)
@@ -105,7 +105,7 @@ def test_few_documents_and_seeds_of_equal_variance_have_the_freedom_of_satterthw
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4])
 @pytest.mark.parametrize("ratio", [0.1, 1.0, 10.0])
 def test_intervals_hold_with_few_degrees_of_freedom(degrees, ratio):
-    """The spread over seeds is `ratio` times that over examples.
+    """The spread over seeds is `ratio` times the spread over examples.
 
     With Satterthwaite's freedom up to 13% of the intervals miss.
     """

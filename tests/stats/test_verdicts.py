@@ -156,7 +156,7 @@ def test_interval_p_value_and_verdict_are_of_one_test(seed, case, shift):
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), case=st.sampled_from(CASES), shift=st.floats(-0.25, 0.15))
 def test_a_declared_contrast_whose_interval_excludes_zero_has_a_verdict(seed, case, shift):
-    """Holm's method may also give one whose interval includes 0."""
+    """Holm's method may also give a verdict to a contrast whose interval includes 0."""
     group = draw_shifted(seed, case, shift)
     contrasts = [("b", "c"), ("a", "c"), ("a", "x")]
     frame = declared_verdicts([group], contrasts)
@@ -220,7 +220,7 @@ def estimates_of_three_seeds(names):
 
 
 def test_columns_of_mnli_share_their_runs():
-    """The variance over seeds of their mean is that of the runs' means."""
+    """The variance over seeds of the mean of both columns is the variance of the runs' means."""
     average, column, _ = estimates_of_three_seeds(["mnli_m", "mnli_mm"])
     (spread,) = average.spreads
     (expected,) = column.spreads
@@ -296,7 +296,7 @@ def test_declared_contrasts_are_corrected_for_their_own_number():
 
 
 def test_a_single_column_has_no_average():
-    """It would be the column once more."""
+    """The average would be the same as the column."""
     frame = verdicts_of(draw(columns=["rte"]))
     assert frame["column"].unique().tolist() == ["rte"]
 
@@ -305,7 +305,7 @@ PLANNED = [("b", "a"), ("c", "a"), ("d", "c")]
 
 
 def draw_eight_arms(case) -> list[ColumnRuns]:
-    """Return eight arms, of which the last four vary more over seeds."""
+    """Return eight arms; the last four vary more over seeds."""
     return draw(
         1,
         rates=dict.fromkeys("abcdefgh", 0.8),
@@ -549,7 +549,7 @@ def test_below_six_seeds_there_is_no_paired_test():
 
 
 def test_paired_tests_are_corrected_as_their_family_is():
-    """Bonferroni from the reference, Holm for declared contrasts."""
+    """Contrasts with the reference are corrected by Bonferroni, declared contrasts by Holm."""
     group = assess_all(draw(columns=["sst2"], seeds=8))
     (estimate,) = group.estimates
     contrasts = [("high", "low"), ("higher", "low")]

@@ -263,7 +263,7 @@ def test_conditions_that_no_cell_meets_are_refused(sixteen_cells):
 # Dry runs
 
 
-NOWHERE = {"address": "127.0.0.1:1"}  # whose workers look for the device themselves
+NOWHERE = {"address": "127.0.0.1:1"}  # workers of a cluster look for the device themselves
 FAULTS = {
     "no ray": (
         {"workers": 2},
@@ -372,7 +372,7 @@ def test_finished_cells_of_another_precision_are_said_and_count_as_done(sweep, t
 
 
 def test_a_folder_that_a_driver_or_slurm_holds_can_still_be_looked_at(sweep, tiny, half_finished):
-    half_finished.slurm_file.write_text('{"100": {}}')  # of which no Slurm is asked
+    half_finished.slurm_file.write_text('{"100": {}}')  # no Slurm is asked about this job
     with half_finished.lock():
         assert sweep(tiny(), dry_run=True).skipped == 2
 

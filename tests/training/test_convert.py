@@ -1,4 +1,4 @@
-"""Converting a checkpoint: the folder that is written, and what is said of it."""
+"""The conversion of a checkpoint: the folder that is written, and the record."""
 
 import json
 from unittest.mock import Mock
@@ -33,7 +33,7 @@ def bert(make_bert):
 
 @torch.no_grad()
 def output(model):
-    """What a model computes from a few tokens: logits, or hidden states."""
+    """Return the logits, or the hidden states, of a model for a few tokens."""
     result = model.eval()(torch.arange(5, 15)[None])
     return result.logits if "logits" in result else result.last_hidden_state
 

@@ -101,7 +101,7 @@ def spellings(folder):
 
 @pytest.mark.parametrize("spelling", spellings(Path("folder")))
 def test_a_file_counts_once_however_often_it_is_named(spelling, write):
-    """Text that is there twice would be in train and in validation."""
+    """If a text were there twice, it could be in train and in validation."""
     folder = write({"a/z.txt": "One.", "b.txt": "Two."})
     folder.with_name("link").symlink_to(folder, target_is_directory=True)
     folder.with_name("link.txt").symlink_to(folder / "b.txt")
@@ -167,7 +167,7 @@ def test_the_demo_is_its_own_training_texts(small_demo):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """What the hub is asked for, once it has an answer: columns of a dataset, or an error."""
+    """The requests to a hub that answers with columns of a dataset, or with an error."""
     load = Mock()
     monkeypatch.setattr(datasets, "load_dataset", load)
 
@@ -214,7 +214,7 @@ PATHS = {
     "nowhere": "corpus 'nowhere' does not exist; give a text file, a folder, hub:NAME or demo",
     "none": "corpus folder 'none' has no files that end in .txt, .text, .tokens, .raw",
     "blank.txt": "corpus 'blank.txt' has no text in it",
-    # A link leads nowhere, and a pipe would be waited for.
+    # The link leads nowhere, and reading the pipe would wait forever.
     "links": "cannot read corpus file 'links/b.txt': No such file or directory",
     "pipes": "cannot read corpus file 'pipes/b.txt': not a plain file",
 }

@@ -60,7 +60,7 @@ def test_a_gpu_is_taken_where_there_is_one_and_never_attends_by_cudnn(monkeypatc
         compute = choose_compute()
         assert compute.device.type == "cuda"
         assert compute.bf16 == has_bf16
-        assert not compute.graph  # because it was not measured on this one
+        assert not compute.graph  # graphs were not measured on this GPU
         assert not torch.backends.cuda.cudnn_sdp_enabled()
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)

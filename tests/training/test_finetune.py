@@ -1,4 +1,4 @@
-"""One cell: its record, its retries, and that nothing but the cell decides its bits."""
+"""One cell: its record, its retries, and that the cell alone decides its bits."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,7 +78,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Finished:
-    """A cell of `untied` that has run, on any of three tasks."""
+    """A finished cell of `untied`, on one of three tasks."""
 
     task: str
     bench: Bench
@@ -217,7 +217,7 @@ def test_a_run_ends_after_max_steps_and_counts_its_tokens(bench_of, max_steps, e
 
 
 class Overflowing(VARIANTS["add"]):
-    """Finite in float32; in bf16 it rounds to infinity."""
+    """A variant that is finite in float32, and rounds to infinity in bf16."""
 
     def forward(self, token_ids, segment_ids):
         encoder_input = super().forward(token_ids, segment_ids)
@@ -276,7 +276,7 @@ def test_what_overflows_in_bf16_alone_is_trained_in_float32(plugin_bench):
 
 @pytest.mark.parametrize(("in_training", "compute"), [(True, CPU), (False, CPU), (True, BF16)])
 def test_what_diverges_in_float32_is_an_error(plugin_bench, monkeypatch, in_training, compute):
-    """Also where the last update alone has done it: its own loss is still finite."""
+    """This holds even if only the last update diverges, whose own loss is still finite."""
     monkeypatch.setattr(Diverging, "in_training", in_training)
     message = "predictions are not finite after epoch 1"
     if in_training:

@@ -28,7 +28,7 @@ NO_MEMORY = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate mem
 
 
 class Constant(VARIANTS["add"]):
-    """Every text is the same to it."""
+    """A variant that gives the same output for every text."""
 
     def forward(self, token_ids, segment_ids):
         entering = super().forward(token_ids, segment_ids)
@@ -36,7 +36,7 @@ class Constant(VARIANTS["add"]):
 
 
 class Slow(VARIANTS["add"]):
-    """Takes 0.1 s for each batch that it evaluates."""
+    """A variant that takes 0.1 s for each batch in evaluation."""
 
     def forward(self, token_ids, segment_ids):
         if not self.training and token_ids.device.type != "meta":
@@ -45,7 +45,7 @@ class Slow(VARIANTS["add"]):
 
 
 class Narrow(VARIANTS["add"]):
-    """Has no memory for more than 150 tokens at once, in training and in evaluation."""
+    """A variant that has no memory for more than 150 tokens at once."""
 
     def forward(self, token_ids, segment_ids):
         if token_ids.numel() > 150:
@@ -82,7 +82,7 @@ def test_predictions_in_half_precision_are_the_rounded_ones(run):
 
 
 def test_scores_are_those_of_the_rounded_predictions(run):
-    """A correlation tells the difference."""
+    """A correlation shows the difference between the two."""
     exact, inputs = run("stsb")
     half, _ = run("stsb", finetuning={"predictions": "float16"})
     labels = inputs.tasks.data("stsb").splits["validation"]["label"].to_numpy()
@@ -101,7 +101,7 @@ def test_a_slice_that_is_held_out_is_scored_after_each_epoch_and_is_no_result(ru
 
 
 def test_the_scores_of_a_slice_that_is_held_out_are_those_of_its_rows(run):
-    """Which no update has seen: a quarter of 48 rows."""
+    """The slice is a quarter of 48 rows, which no update has seen."""
     outcome, inputs = run("mnli", finetuning={"held_out_share": 0.25, "epochs": 2})
     _, [cell] = settle_jobs(inputs)
     held_out = inputs.tokens(cell).splits["held_out"]
@@ -127,7 +127,7 @@ def test_a_graft_says_what_it_has_kept_of_each_table(run, make_bert):
 
 
 def test_seconds_of_training_are_without_those_of_any_evaluation(run):
-    """Three epochs with one batch of validation each."""
+    """There are three epochs, with one batch of validation each."""
     facts = run(kind=Slow, finetuning={"epochs": 3})[0].record
     assert facts.training_seconds + 0.3 <= facts.seconds
 
@@ -155,7 +155,7 @@ def test_few_sizes_of_batches_never_exceed_the_positions(run):
 
 @pytest.mark.parametrize(("call", "epoch"), [(1, 1), (2, 1), (3, 2), (4, 2)])
 def test_predictions_that_are_not_finite_are_an_error_in_every_set_and_epoch(run, call, epoch):
-    """The calls in evaluation: two validation sets after each of two epochs."""
+    """`call` counts the evaluations: two validation sets after each of two epochs."""
     calls = count(1)
 
     class NotFinite(VARIANTS["add"]):
@@ -172,7 +172,7 @@ def test_predictions_that_are_not_finite_are_an_error_in_every_set_and_epoch(run
 
 
 def test_a_loss_that_is_not_finite_names_its_epoch(run):
-    """The third of three batches of the second epoch."""
+    """The third of three batches in the second epoch is not finite."""
     calls = count(1)
 
     class NotFinite(VARIANTS["add"]):

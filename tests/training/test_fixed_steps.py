@@ -1,4 +1,4 @@
-"""Steps of fixed shapes against steps with batches as they are; on a CPU they are not captured."""
+"""Steps of fixed shapes compared with ordinary steps. On a CPU they are not captured."""
 
 import threading
 import warnings
@@ -107,7 +107,7 @@ def test_a_pretraining_of_fixed_shapes_is_the_same_but_for_rounding(tmp_path, va
 
 
 def test_a_pretraining_in_parts_takes_batches_as_they_are(tmp_path):
-    """With dropout, whose numbers depend on the shapes."""
+    """There is dropout, whose random numbers depend on the shapes."""
     losses = []
     for graph in (False, True):
         tiny = Tiny.of(tmp_path / str(graph), micro_batch_tokens=4 * LENGTH)
@@ -117,7 +117,7 @@ def test_a_pretraining_in_parts_takes_batches_as_they_are(tmp_path):
 
 @pytest.mark.parametrize("stop", [1, 12])
 def test_a_continued_run_of_fixed_shapes_equals_an_uninterrupted_one(tmp_path, monkeypatch, stop):
-    """With dropout, whose numbers follow from the step alone."""
+    """There is dropout, whose random numbers depend on the step alone."""
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     whole = Tiny.of(tmp_path / "whole").finish(FIXED)
     tiny = Tiny.of(tmp_path / "continued")
@@ -149,7 +149,7 @@ def taken_steps(compute: Compute, seeds=(1, 2)) -> tuple[list[float], dict[str, 
 
 
 def test_the_first_steps_are_those_of_the_optimizer():
-    """The rehearsal before them moves nothing."""
+    """The rehearsal before the first step changes no weight."""
     losses, weights = taken_steps(FIXED)
     model = model_of()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
@@ -170,7 +170,7 @@ class Capturing(Compute):
 
 @pytest.fixture
 def no_capture_failed(monkeypatch):
-    """As in a new process."""
+    """Forget failed captures, as in a new process."""
     monkeypatch.setattr(FixedSteps, "is_capturable", True)
 
 
@@ -219,7 +219,7 @@ def test_an_error_in_the_making_of_an_item_is_raised_in_its_place():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("variant", ["add", "untied"])
 def test_on_a_gpu_a_continued_run_equals_an_uninterrupted_one(tmp_path, monkeypatch, variant):
-    """With dropout, in float32; steps are captured as graphs."""
+    """There is dropout, in float32, and steps are captured as graphs."""
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     compute = replace(FIXED, device=torch.device("cuda"))
     whole = Tiny.of(tmp_path / "whole", variant).finish(compute)

@@ -1,4 +1,4 @@
-"""Inputs and ids are of one state of the files; the tokens and segments of a cell."""
+"""Inputs and ids come from one state of the files; the tokens and segments of a cell."""
 
 import json
 from pathlib import Path
@@ -76,7 +76,7 @@ class BrokenAx(DemoSource):
 
 
 class OfflineHub(BrokenAx, HubSource):
-    """The hub out of reach, with MNLI in its cache."""
+    """A hub that is out of reach, with MNLI in its cache."""
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_ax_is_not_read_if_no_test_split_is_predicted(inputs_from):
 
 
 class FullDisk(OfflineHub):
-    """The hub, while the disk of its cache is full."""
+    """A hub whose cache is on a full disk."""
 
     error = DiskError("the cache of datasets is full")
 

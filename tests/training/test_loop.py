@@ -49,7 +49,7 @@ DROPPING = {
 
 
 def settings(**changes) -> Hyperparameters:
-    """Return settings of which no default hides a fault.
+    """Return settings that differ from the defaults, so that no default hides a mistake.
 
     Each batch is clipped, and with this epsilon a step is as long as its gradient.
     """
@@ -73,7 +73,7 @@ def model_of(variant="add", **changes) -> EncoderForSequenceClassification:
 
 @pytest.fixture(scope="module")
 def split() -> TokenisedSplit:
-    """18 rows: the last batch of four has two."""
+    """Return 18 rows, so that the last batch of four has two."""
     generator = np.random.default_rng(0)
     lengths = generator.integers(3, 12, size=18)
     return TokenisedSplit(
@@ -112,7 +112,7 @@ def plain_batches(model, split, chosen, rows):
     ids=["whole", "ended in the second epoch", "ended in the first", "in parts"],
 )
 def test_training_equals_plain_torch(variant, split, changes, rows):
-    """With dropout that differs from step to step and a classifier with its own."""
+    """There is dropout, with other numbers in each step."""
     chosen = settings(**changes)
     model = model_of(variant, **DROPPING)
     before = copy.deepcopy(model)
@@ -170,7 +170,7 @@ class OneDevice(TorchDispatchMode):
 
 
 META = Compute(torch.device("meta"), bf16=False, threads=1)
-"""A device on which reading a number raises, as `item` does, which waits on a GPU."""
+"""A device on which reading a number raises an error. On a GPU the reading would wait."""
 IDS = 5 + (torch.arange(4 * LENGTH) % 55).reshape(4, LENGTH)
 MASK = torch.arange(LENGTH) < torch.tensor([16, 9, 3, 16])[:, None]
 
@@ -221,7 +221,7 @@ def test_the_device_shows_a_wait():
 
 @pytest.mark.parametrize("variant", ["add", "concat", "untied"])
 def test_the_model_is_that_of_adamw_on_the_whole_table(split, variant):
-    """In double precision, with a strong decay."""
+    """The comparison is in double precision, with a strong decay."""
     assert len(np.unique(split.ids)) < config().vocab_size / 2
     chosen = settings(weight_decay=0.5, clip_norm=1e6)
     states = []

@@ -28,7 +28,7 @@ def batch_at(step: int, *, rows: int = 3, seed: int = 1, text: PackedText = TEXT
 
 
 def sequence_numbers(batch: MaskedBatch, text: PackedText = TEXT) -> list[int]:
-    """Which sequence of the text each row is, once every target is back in its place."""
+    """Return the number of each row's sequence, with every target back in its place."""
     ids = batch.ids.clone()
     ids.view(-1)[batch.places] = batch.targets
     sequences = [text.ids[start:stop].tolist() for start, stop in pairwise(text.offsets)]
@@ -36,7 +36,7 @@ def sequence_numbers(batch: MaskedBatch, text: PackedText = TEXT) -> list[int]:
 
 
 def masks_by_sequence(batch: MaskedBatch) -> dict[int, frozenset[int]]:
-    """The columns to predict of each sequence of a batch."""
+    """Return the columns to predict in each sequence of a batch."""
     length = batch.ids.shape[1]
     rows, columns = np.divmod(batch.places.numpy(), length)
     numbers = sequence_numbers(batch)
@@ -44,7 +44,7 @@ def masks_by_sequence(batch: MaskedBatch) -> dict[int, frozenset[int]]:
 
 
 def order_of(seed: int, rows: int) -> list[int]:
-    """The numbers of the sequences over four epochs, in order."""
+    """Return the numbers of the sequences over four epochs, in order."""
     steps = -(-4 * SEQUENCES // rows)
     numbers = []
     for step in range(steps):
@@ -54,7 +54,7 @@ def order_of(seed: int, rows: int) -> list[int]:
 
 @pytest.mark.parametrize("rows", [1, 3, 5, 7, 10])
 def test_every_epoch_has_every_sequence_once_wherever_batches_end(rows):
-    """Also where a batch holds the end of an epoch and the start of the next one."""
+    """This holds even if a batch has the end of an epoch and the start of the next one."""
     numbers = order_of(1, rows)
     for epoch in range(4):
         inside = numbers[epoch * SEQUENCES : (epoch + 1) * SEQUENCES]
@@ -73,7 +73,7 @@ def test_the_order_is_of_the_seed_and_the_epoch_and_not_of_the_rows_of_a_batch()
 
 @pytest.mark.parametrize("change", [{"step": 1}, {"step": 0, "seed": 2}], ids=str)
 def test_masks_of_a_sequence_are_others_at_another_step_and_of_another_seed(change):
-    """Of 7 sequences with 6 of 14 tokens masked hardly one would have the same mask by chance."""
+    """With 6 of 14 tokens masked, hardly one of 7 sequences has the same mask by chance."""
     first = masks_by_sequence(batch_at(0, rows=SEQUENCES))
     second = masks_by_sequence(batch_at(rows=SEQUENCES, **change))
     equal = [number for number in first if first[number] == second[number]]
@@ -81,7 +81,7 @@ def test_masks_of_a_sequence_are_others_at_another_step_and_of_another_seed(chan
 
 
 def test_no_two_steps_and_no_two_seeds_ask_for_the_same_places():
-    """Whichever sequences stand there."""
+    """The places are compared, whatever the sequences are."""
     places = set()
     for seed in (1, 2, 3):
         for step in range(4):
@@ -94,7 +94,7 @@ def test_masks_of_the_same_step_and_seed_are_the_same():
 
 
 def test_batches_of_held_out_text_have_masks_of_their_own(monkeypatch):
-    """Else every batch would be asked for the same places."""
+    """If not, every batch would be asked for the same places."""
     monkeypatch.setattr(masking, "EVALUATION_ROWS", 3)
     batches = list(masked_evaluation_batches(TEXT, VOCABULARY, 0.4))
     places = [tuple(batch.places.tolist()) for batch in batches]
@@ -148,7 +148,7 @@ def test_text_is_packed_alike_however_many_sentences_are_encoded_at_once(
 
 
 def test_text_whose_blank_lines_part_documents_is_packed_by_itself(monkeypatch, tmp_path):
-    """The same text under the same digest, in one cache."""
+    """Both corpora have the same text, the same digest, and one cache."""
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
     corpus_of_lines = corpus_of([["W1 W2 W3", "", "W4 W5", "", "W6 W7 W8"] * 3])
     documents = []

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("small_demo")
 
 LABELS = ("entailment", "not_entailment")
 SHARED = {"bart"}  # families that use their token embeddings in more than one module
-# Families whose attention transformers computes without SDPA.
+# transformers computes the attention of these families without SDPA.
 EAGER = {"deberta", "deberta-v2", "mpnet", "roformer", "xlnet"}
 SIZES: dict[str, Any] = {
     "vocab_size": 260,
@@ -90,7 +90,7 @@ FAMILIES: dict[str, Family] = {
     "deberta": Family(SIZES | RELATIVE, segments=True),
     "deberta-v2": Family(SIZES | RELATIVE | {"type_vocab_size": 0}, segments=True),
     "mpnet": Family(SIZES | {"max_position_embeddings": 35}),
-    # transformers 5.4 cannot make one whose blocks all attend alike.
+    # transformers 5.4 cannot make a model whose blocks all have the same attention.
     "modernbert": Family(SIZES | {"num_hidden_layers": 2, "cls_token_id": 2, "sep_token_id": 3}),
     "roformer": Family(SIZES | {"embedding_size": 16}, segments=True),
     "gpt2": Family(SIZES),
@@ -181,7 +181,7 @@ BLOCKS = {"xlnet": "n_layer", "distilbert": "n_layers", "bart": "encoder_layers"
 def uneven_pairs(inputs: Inputs) -> pd.DataFrame:
     """Return eight examples of RTE whose second texts have one word, two words, and so on."""
     frame = inputs.tasks.data("rte").splits["validation"][:8].copy()
-    # Short enough that no pair is cut off.
+    # Texts are so short that no pair is cut.
     frame["text_a"] = frame["text_a"].str.split().str[:4].str.join(" ")
     texts = frame["text_b"].str.split()
     frame["text_b"] = [" ".join(text[: 1 + row]) for row, text in enumerate(texts)]
@@ -213,7 +213,7 @@ def test_logits_and_gradients_without_dropout_equal_those_of_transformers(
     assert batch.mask is not None
     classifier = without_dropout(inputs.first_arm.start.classifier(LABELS, seed=1))
     for weight in classifier.parameters():
-        weight.data *= 6 if weight.ndim > 1 else 1  # large enough that attention is not uniform
+        weight.data *= 6 if weight.ndim > 1 else 1  # attention is then not uniform
     reference = transformers_model(tmp_path)
     assert reference.config._attn_implementation == ("eager" if family in EAGER else "sdpa")
     reference.config.pad_token_id = 0

@@ -40,13 +40,13 @@ def texts():
 
 
 def save_checkpoint(folder: Path, family: str, texts: tuple[str, ...], **tokens: str) -> Path:
-    """A family's tiny model with a tokenizer that has these special tokens beside its own ones."""
+    """Save a family's tiny model, with a tokenizer that has these special tokens, too."""
     random_classifier(family).base_model.save_pretrained(folder)
     return save_tokenizer(folder, texts, SPECIAL | tokens)
 
 
 def save_tokenizer(folder: Path, texts: tuple[str, ...], special: dict[str, str]) -> Path:
-    """A tokenizer with these special tokens, which ends texts with [SEP]."""
+    """Save a tokenizer with these special tokens. It ends texts with [SEP]."""
     trained = train_tokenizer(texts, 250).backend_tokenizer
     transformers.PreTrainedTokenizerFast(tokenizer_object=trained, **special).save_pretrained(
         folder
@@ -56,7 +56,7 @@ def save_tokenizer(folder: Path, texts: tuple[str, ...], special: dict[str, str]
 
 @pytest.fixture
 def plan_of(tiny):
-    """The plan of an experiment with this one checkpoint as it is."""
+    """Return a function that plans an experiment with one native arm."""
 
     def of(folder, **changes):
         arms = [{"variant": "native", "checkpoint": str(folder)}]
@@ -106,13 +106,13 @@ def test_every_encoder_decoder_of_transformers_was_tried():
 
 
 def source_of(family: str) -> str:
-    """The source of a family's classifier."""
+    """Return the source code of a family's classifier."""
     return inspect.getsource(getattr(transformers, CLASSES[family]))
 
 
 @pytest.fixture
 def glue_with(tmp_path):
-    """A folder with a small RTE, in which one validation row has a text of its own."""
+    """Return a function that writes a small RTE, with a given text in one validation row."""
 
     def write(text):
         folder = tmp_path / "glue" / "RTE"

@@ -78,12 +78,12 @@ LENGTHS = st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=12), min_si
 def test_packing_keeps_everything_in_order_and_whole(lengths, length, share):
     sizes = sentence_sizes(lengths)
     due = share * len(sizes)
-    # A document that owes less than a sentence is held out as a whole or not at all.
+    # A document whose share is less than a sentence is held out as a whole, or not at all.
     short_documents = [len(document) for document in lengths if share * len(document) < 1]
     slack = max([1, *short_documents]) + 0.01
     try:
         text = packed(lengths, length, share)
-    except UserError:  # too small to hold out a sentence, or to keep one
+    except UserError:  # the corpus is too small to divide
         assert min(due, len(sizes) - due) < slack
         return
     train_words = words(text["train"].ids.tolist())
@@ -101,12 +101,12 @@ def test_packing_keeps_everything_in_order_and_whole(lengths, length, share):
         numbers = range(first, first + len(document))
         first += len(document)
         is_held_out = [number in held_out for number in numbers]
-        assert is_held_out == sorted(is_held_out)  # its end
+        assert is_held_out == sorted(is_held_out)  # the end of the document is held out
         assert share * len(document) >= 1 or len(set(is_held_out)) == 1
 
 
 def check_sequences(text, sizes: list[int], length: int) -> None:
-    """Check that sequences are full, and that sentences are parted only if they fit nowhere."""
+    """Check that sequences are full, and that only sentences longer than a sequence are split."""
     token_lists = sequences(text)
     assert text.lengths.tolist() == [len(tokens) for tokens in token_lists]
     for tokens in token_lists:
@@ -130,7 +130,7 @@ def test_documents_and_pieces_have_the_words_of_one_document(
     document_of_word = np.repeat(np.arange(len(sizes)), sizes)
     try:
         text = packed(lengths, length, 0.2, pairs=pairs)
-    except UserError:  # too small, or nothing can be cut
+    except UserError:  # the corpus is too small, or nothing can be cut
         return
     for split in text.values():
         for start, document in zip(split.starts, split.documents, strict=True):
@@ -151,7 +151,7 @@ def test_documents_and_pieces_have_the_words_of_one_document(
 def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_nothing_is_lost(lengths, length):
     try:
         text = packed(lengths, length, 0.2, pairs=True)
-    except UserError:  # too small, or nothing can be cut
+    except UserError:  # the corpus is too small, or nothing can be cut
         return
     numbers = [*words(text["train"].ids.tolist()), *words(text["validation"].ids.tolist())]
     assert sorted(numbers) == sentence_words(lengths)
@@ -279,14 +279,14 @@ def test_no_special_token_is_ever_asked_for_or_put_in_as_a_random_one():
     text = packed_of([8] * 50)
     ids = text.ids.copy()
     ids[np.arange(3, len(ids), 8)] = 1  # [UNK]
-    ids[np.arange(4, len(ids), 8)] = SEP  # between documents
+    ids[np.arange(4, len(ids), 8)] = SEP  # a separator between documents
     text = replace(text, ids=ids)
     for step in range(20):
         batch = batch_of(text, share=0.5, step=step)
         put = batch.ids.view(-1)[batch.places]
         assert (batch.targets >= FIRST_WORD).all()
         assert ((put == VOCABULARY.mask_id) | (put >= FIRST_WORD)).all()
-        assert len(batch.targets) == 50 * 2  # of four words
+        assert len(batch.targets) == 50 * 2  # four words are masked
 
 
 def test_ids_that_no_token_has_are_never_drawn_and_tokens_beyond_a_gap_are_masked():
@@ -305,7 +305,7 @@ def test_eighty_ten_ten():
     assert count == 10_000
     is_masked = put == VOCABULARY.mask_id
     is_kept = put == batch.targets
-    # Bounds of five standard deviations; a random token is the old one once in 60 times.
+    # The bounds are five standard deviations. Once in 60 times a random token is the old one.
     assert abs(int(is_masked.sum()) - 8000) < 5 * np.sqrt(count * 0.8 * 0.2)
     kept_share = 0.1 + 0.1 / 60
     assert abs(int(is_kept.sum()) - count * kept_share) < 5 * np.sqrt(count * 0.1 * 0.9)
@@ -330,6 +330,6 @@ def test_what_stands_behind_a_cut_is_the_second_segment():
     text = replace(packed_of([8, 8, 6, 12]), cuts=np.array([0, 5, 0, 2], dtype=np.uint16))
     batch = masking.mask_rows(text, np.arange(4), VOCABULARY, 0.15, np.random.default_rng(0))
     assert batch.segments.sum(dim=1).tolist() == [0, 3, 0, 10]
-    assert batch.segments[1].tolist() == [0] * 5 + [1] * 3 + [0] * 4  # padding is of the first
+    assert batch.segments[1].tolist() == [0] * 5 + [1] * 3 + [0] * 4  # padding: segment 0
     assert torch.equal([*batch.parts(2)][1].segments, batch.segments[2:])
     assert batch_of(packed_of(ROWS)).segments is None

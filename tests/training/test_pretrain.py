@@ -172,8 +172,8 @@ def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(
     counts = outcome.validation["count"]
     assert outcome.validation["loss_sum"].sum() / count == pytest.approx(loss, rel=1e-12)
     assert counts.sum() == count
-    assert len(set(counts)) > 1  # pieces do not count alike
-    places: list[int] = []  # of the targets in the text
+    assert len(set(counts)) > 1  # pieces have different counts
+    places: list[int] = []  # the places of the targets in the text
     for number, batch in enumerate(batches):
         rows, columns = np.divmod(batch.places.numpy(), batch.ids.shape[1])
         places += (text.offsets[64 * number + rows] + columns).tolist()
@@ -202,7 +202,7 @@ def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_as
 
 
 def test_where_memory_is_short_it_goes_on_with_half_the_rows(tmp_path, monkeypatch):
-    """There is room for two rows, and from the third step on for one."""
+    """There is memory for two rows, and from the third step on for one row."""
     passes = count()
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     unlimited = Tiny.of(tmp_path / "unlimited", scratch=STILL, steps=4).finish().record
@@ -314,7 +314,7 @@ def assert_same_weights(first: Tiny, second: Tiny, step: int) -> None:
     ("losses", "arm"), [(20, ("concat", {})), (2, ("untied", {"segments": "scores"}))]
 )
 def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatch, losses, arm):
-    """Also in the middle of a point's mean, and with other random numbers drawn meanwhile."""
+    """It may be interrupted between two points, and draw other random numbers meanwhile."""
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     monkeypatch.setattr(module, "CURVE_POINTS", losses)
     unbroken = Tiny.of(tmp_path / "unbroken", *arm, checkpoints=[9], validations=2)
@@ -330,7 +330,7 @@ def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatc
 
 
 def end_process(*_):
-    """As submitit's handler does when the time of a Slurm job is over."""
+    """End this process as submitit's handler does when the time of a Slurm job is over."""
     sys.exit(-1)
 
 
@@ -410,7 +410,7 @@ def stopped(tmp_path, monkeypatch) -> Tiny:
 
 
 def test_a_state_of_another_rate_is_no_use(stopped):
-    """Another search may have chosen it."""
+    """Another search may have chosen the rate of the state."""
     rate = stopped.run.learning_rate
     assert stopped.place.resumed_state(CPU, rate, ())["progress"]["step"] == 4
     assert stopped.place.resumed_state(CPU, 1e-5, ()) is None

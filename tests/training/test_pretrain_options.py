@@ -35,13 +35,13 @@ SEED, SHARE, STEPS = 2, 0.4, 7
 
 
 def target_losses(model: EncoderForMaskedLM, batch: MaskedBatch) -> torch.Tensor:
-    """-log p of each target, of the head over every place."""
+    """Return -log p of each target, from the head at every place."""
     logits = model(batch.ids, batch.mask, batch.segments).logits.flatten(0, 1)
     return cross_entropy(logits[batch.places], batch.targets, reduction="none")
 
 
 def plain_losses(tiny: Tiny, model: EncoderForMaskedLM):
-    """The loss of each step as a function, with the dropout of that step."""
+    """Yield the loss of each step as a function, with the dropout of that step."""
     text = tiny.packed_text["train"]
     vocabulary = Vocabulary.of(tiny.arm.tokenizer)
     rows = tiny.run.settings.rows
@@ -54,7 +54,7 @@ def plain_losses(tiny: Tiny, model: EncoderForMaskedLM):
 
 
 def test_a_pretraining_of_another_seed_and_share_of_masks_equals_plain_torch(tmp_path):
-    """With dropout of its own, over more than one epoch."""
+    """There is dropout, and more than one epoch."""
     tiny = Tiny.of(
         tmp_path,
         seeds=[SEED],
@@ -79,7 +79,7 @@ def test_a_pretraining_of_another_seed_and_share_of_masks_equals_plain_torch(tmp
 
 
 class Pieces(NamedTuple):
-    """The sum of losses and the number of targets of each piece, one target after the other."""
+    """The sum of losses and the number of targets of each piece, added target by target."""
 
     loss_sum: np.ndarray
     count: np.ndarray
@@ -122,7 +122,7 @@ def validated(tmp_path, monkeypatch):
 
 
 def test_the_loss_of_each_piece_is_the_sum_over_its_targets(validated):
-    """Of the last validation; its masks are the same whatever the seed of the pretraining."""
+    """The losses are from the last validation, whose masks depend on no seed."""
     outcome = validated.finish()
     expected = by_piece(validated)
     sequences = len(validated.packed_text["validation"])
@@ -135,7 +135,7 @@ def test_the_loss_of_each_piece_is_the_sum_over_its_targets(validated):
 
 
 def test_every_validation_has_the_same_masks(tmp_path):
-    """Where nothing is learnt every loss is the same."""
+    """If nothing is learnt, every loss is the same."""
     tiny = Tiny.of(
         tmp_path, learning_rates=[1e-30], validations=4, steps=STEPS, mask_probability=SHARE
     )
@@ -160,7 +160,7 @@ def test_what_a_checkpoint_is_after_a_pretraining_follows_from_what_it_was(origi
 
 
 def test_a_rate_that_a_search_has_chosen_is_the_rate_of_the_run(tmp_path):
-    """Of three rates and two seeds of the search, which are fewer."""
+    """The search has three rates and two seeds."""
     chosen = 2e-3
     alone = Tiny.of(tmp_path / "alone", seeds=[SEED], learning_rates=[chosen], steps=STEPS)
     search = {"steps": 3, "seeds": [0, 7]}
@@ -177,7 +177,7 @@ def test_a_rate_that_a_search_has_chosen_is_the_rate_of_the_run(tmp_path):
 
 
 class Slow(VARIANTS["add"]):
-    """Takes 0.1 s for each batch that it evaluates."""
+    """A variant that takes 0.1 s for each batch in evaluation."""
 
     def forward(self, token_ids, segment_ids):
         if not self.training and token_ids.device.type != "meta":

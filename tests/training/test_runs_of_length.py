@@ -22,7 +22,7 @@ def runs_of_transformers(rows: int, batch_size: int) -> int:
 
 @pytest.mark.parametrize(("rows", "batch_size"), [(70, 4), (2001, 2), (33, 1), (1000, 16)])
 def test_runs_are_as_long_as_those_of_transformers(rows, batch_size):
-    """Each run is sorted: its rows are those of a stretch of the same permutation."""
+    """Each run has the rows of a stretch of the same permutation, sorted by length."""
     length = runs_of_transformers(rows, batch_size)
     lengths = np.random.default_rng(0).integers(1, 500, size=rows)
     batches = bucketed_rows(lengths, batch_size, np.random.default_rng(7))
@@ -50,7 +50,7 @@ def split_of(lengths: list[int]) -> TokenisedSplit:
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7])
 def test_the_parts_of_a_batch_are_its_rows_in_order(rows):
-    """Also where the last part is not full: every array, row by row."""
+    """Every array is compared row by row. The last part may be smaller."""
     batch = collate(split_of([5, 3, 6, 2, 4]), np.array([3, 0, 2, 4, 1]), 9)
     place = 0
     for part in batch.parts(rows):

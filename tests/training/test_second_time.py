@@ -32,7 +32,7 @@ SEED = 2
 
 
 def plain_logits(model: torch.nn.Module, split: TokenisedSplit, padding_id: int) -> np.ndarray:
-    """The logits of each row by itself, without padding."""
+    """Return the logits of each row by itself, without padding."""
     model.eval()
     logits = []
     with torch.no_grad():
@@ -60,7 +60,7 @@ def plain_losses(model, split, settings, padding_id, after_epoch=lambda: None) -
 
 
 class PlainScores:
-    """Accuracies on the validation sets of MNLI, which leave torch's generator as it was."""
+    """Collects accuracies on MNLI's validation sets, and keeps torch's generator as it was."""
 
     names = TASKS["mnli"].validation_splits
 
@@ -86,9 +86,7 @@ class PlainScores:
 @pytest.mark.usefixtures("small_demo")
 @pytest.mark.parametrize("arm", ["add", "untied"])
 def test_a_cell_of_another_seed_with_two_validation_sets_is_what_plain_torch_trains(arm, tiny):
-    """Three epochs with dropout and a last batch that is not full; each is scored on both sets, by
-    hand.
-    """
+    """There are three epochs with dropout, and a last batch that is not full."""
     finetuning = {
         "epochs": 3,
         "batch_size": 20,
@@ -135,7 +133,7 @@ def settings(**changes) -> Hyperparameters:
 
 
 def split_with(words: np.ndarray) -> TokenisedSplit:
-    """18 rows of these words: the last batch of four has two."""
+    """Make 18 rows of these words, so that the last batch of four has two."""
     generator = np.random.default_rng(0)
     lengths = generator.integers(3, 12, size=18)
     return TokenisedSplit(
@@ -173,7 +171,7 @@ WORDS = np.array([0, 3, 4, 17, 21, 22, 40])
 def test_used_rows_alone_train_as_the_whole_table_whatever_is_evaluated_between(
     padding_id, evaluated
 ):
-    """Of padding before, between and among the words, whose row does not learn."""
+    """The id of padding is before, between or among words, and its row does not learn."""
     split = split_with(np.setdiff1d(WORDS, [padding_id]))
     chosen = settings()
     short, short_predictions = trained_model(
@@ -192,7 +190,7 @@ def test_used_rows_alone_train_as_the_whole_table_whatever_is_evaluated_between(
 
 
 def test_rows_that_are_not_used_decay_by_every_step_once():
-    """p (1 - lr * weight_decay) at each of the steps, with the rate of that step: by hand."""
+    """By hand they become p (1 - lr * weight_decay) in each step, with the rate of the step."""
     split = split_with(WORDS)
     chosen = settings()
     torch.manual_seed(0)

@@ -33,7 +33,7 @@ def vocabulary():
 
 @pytest.fixture
 def inputs_of(tiny):
-    """What an experiment with this one checkpoint as it is starts from."""
+    """Return a function that makes the inputs of an experiment with one native arm."""
 
     def of(folder: Path) -> Inputs:
         arms = [{"variant": "native", "checkpoint": str(folder)}]

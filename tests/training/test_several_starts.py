@@ -71,7 +71,7 @@ def test_there_is_a_cell_for_each_value_of_each_axis(pretrained):
 
 
 def test_each_cell_starts_from_the_weights_of_its_arm_seed_and_step(pretrained):
-    """Whatever was asked for before: each is asked for twice, in opposite orders."""
+    """Each cell is asked for twice, in opposite orders."""
     jobs, cells = settle_jobs(pretrained)
     by_id = {job.id: job for job in jobs}
     for cell in [*cells, *reversed(cells)]:
@@ -104,7 +104,7 @@ def test_no_two_checkpoints_are_alike(pretrained):
 
 
 def test_tokens_of_cells_are_shared_and_their_places_are_not_the_store(pretrained):
-    """Rate, seed and pretraining change no token."""
+    """The rate, the seed and the pretraining change no token."""
     _, cells = settle_jobs(pretrained)
     first = pretrained.tokens(cells[0]).splits["train"]
     assert all(pretrained.tokens(cell).splits["train"].ids is first.ids for cell in cells)

@@ -11,7 +11,7 @@ SPLITS = {"train": 40, "validation_matched": 3, "validation_mismatched": 5, "tes
 
 
 def split_of(rows: int) -> TokenisedSplit:
-    """Rows of four tokens, the last two of the second segment; the label is the row."""
+    """Make rows of four tokens, the last two in segment 1. The label is the row's number."""
     ids = np.arange(4 * rows, dtype=np.int32)
     segments = np.tile(np.array([0, 0, 1, 1], dtype=np.uint8), rows)
     return TokenisedSplit(ids, 4 * np.arange(rows + 1), segments, np.arange(rows))
@@ -51,7 +51,7 @@ def test_rows_that_are_held_out_come_from_everywhere_and_are_the_same_at_every_c
 
 
 def test_a_larger_slice_holds_a_smaller_one(task):
-    """So that a study of the share compares like with like."""
+    """So a study of the share compares nested slices."""
     small = set(held_out_rows(task, 0.1))
     large = set(held_out_rows(task, 0.25))
     assert small < large

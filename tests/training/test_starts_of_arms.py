@@ -86,7 +86,7 @@ def test_two_revisions_of_a_checkpoint_have_weights_tokenizers_and_digests_of_th
 
 
 def test_a_limit_of_the_task_holds_beside_that_of_all_tasks(inputs_of):
-    """The smaller of both for train; validation has that of all."""
+    """Train has the smaller of both limits, and validation has the limit of all tasks."""
     finetuning = {"tasks": {"rte": {"limit": 6}}}
     inputs = inputs_of(arms=["add"], tasks=["rte", "cola"], limit=10, finetuning=finetuning)
     rows = {

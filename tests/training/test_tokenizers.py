@@ -79,7 +79,7 @@ def test_a_vocabulary_is_that_of_tokenizers_own_training_and_its_inner_character
 )
 def test_encoded_texts_have_the_tokens_of_a_call_without_special_ones(texts, is_split):
     tokenizer = train_tokenizer(TEXTS, 90)
-    tokenizer(TEXTS, truncation=True, max_length=3, padding=True)  # leaves its length behind
+    tokenizer(TEXTS, truncation=True, max_length=3, padding=True)  # it keeps this length
     tokenizer.split_special_tokens = is_split
     expected = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     assert encode(tokenizer, texts) == expected
@@ -140,7 +140,7 @@ def test_one_file_has_no_tokenizer(make_tupe):
         load_tokenizer(str(make_tupe()))
 
 
-PIECES = "spm.model"  # of DeBERTa-v2 and v3, whose hub folders have no tokenizer.json
+PIECES = "spm.model"  # the file of DeBERTa-v2 and v3, whose hub folders have no tokenizer.json
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_the_pieces_of_a_sentencepiece_model_are_its_own(deberta):
 
 
 def changed(tokenizer, change):
-    """A tokenizer of the same special tokens whose file was changed."""
+    """Return a tokenizer with the same special tokens and a changed file."""
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     change(state)
     return PreTrainedTokenizerFast(

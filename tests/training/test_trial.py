@@ -31,21 +31,21 @@ pytestmark = [pytest.mark.usefixtures("small_demo"), pytest.mark.filterwarnings(
 
 QUICK = {"bart", "bert", "fnet", "gpt2", "mpnet", "t5"}
 FLOAT32_ALONE = {"deberta", "xmod"}
-"""Families that cannot be trained in bf16."""
+"""The families that cannot be trained in bf16."""
 REFUSED = {
     "big_bird": "when it reads the text again after others.* set attention_type to original",
     "bigbird_pegasus": "other logits when it reads the text again after others",
     "reformer": "its model cannot be trained: ValueError: If training, sequence length",
 }
-"""Tiny models that no cell can use, and why.
+"""The tiny models that no cell can use, and the reasons.
 
-BigBird attends to all places for good once a text was short.
+After one short text, BigBird attends to all places forever.
 """
 LONGEST = 32
 
 
 def families(*without: str) -> list:
-    """All families: a handful in the default suite, the others in the slow one."""
+    """Return all families: a few in the default suite, the others in the slow one."""
     names = [name for name in FAMILIES if name not in without]
     return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
@@ -97,7 +97,7 @@ def after_a_step(model: NativeClassifier, tokens: TokenisedTask, table_of) -> di
     return {name: weight.detach() for name, weight in model.named_parameters()}
 
 
-@pytest.mark.parametrize("family", families("reformer"))  # which hashes at random
+@pytest.mark.parametrize("family", families("reformer"))  # it hashes at random
 def test_a_step_with_the_used_rows_alone_is_that_of_the_whole_table(family, tokens):
     model = NativeClassifier(model_of(family), reads_segments=False, pads_left=family == "xlnet")
     short = after_a_step(model, tokens, used_rows_only)

@@ -18,7 +18,7 @@ from glue_bench.training.tokenizers import SPECIAL, tokenizer_digest, train_toke
 @pytest.mark.parametrize("variant", ["untied", "concat-split", "none"])
 @torch.no_grad()
 def test_the_error_of_a_conversion_is_that_of_the_tokens_that_are_no_padding(variant):
-    """Token by token: of the input, then after each block."""
+    """The error is computed token by token, at the input and after each block."""
     model = random_model(EncoderModel, encoder_config("add", num_hidden_layers=3))
     before = Start(model.config, model.state_dict(), "pretrained")
     after = graft(before, variant, {})
