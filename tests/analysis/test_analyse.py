@@ -226,7 +226,7 @@ def test_a_text_that_is_too_short_leaves_the_measures_of_tables(checkpoints, tex
     assert "give more text" in reason
 
 
-def test_the_digest_of_weights_is_that_of_the_checkpoint(checkpoints, text):
+def test_the_digest_of_weights_equals_the_checkpoints(checkpoints, text):
     sources = [checkpoints["bert"], checkpoints["none"]]
     pair = package.analyse(sources, corpus=text, only=["subspaces"])
     single = package.analyse(sources[0], corpus=text, only=["dimensions"])
@@ -252,7 +252,7 @@ def experiment(checkpoints, tmp_path) -> Bench:
     return bench
 
 
-def test_an_experiment_is_analysed_by_its_arms_and_names_what_is_gone(experiment, text):
+def test_an_experiment_is_analysed_by_its_arms_and_names_missing_checkpoints(experiment, text):
     analysis = package.analyse(experiment.path, corpus=text, only=["subspaces"])
     facts = analysis.subjects.iloc[0]
     assert facts["checkpoint"] == "here"

@@ -77,7 +77,7 @@ def test_attention_is_the_mean_over_the_sequences_of_all_batches(bert):
 
 
 @torch.no_grad()
-def test_states_are_those_of_the_sequences_of_all_batches(bert):
+def test_states_have_the_sequences_of_all_batches(bert):
     model, subject = bert
     expected = model(subject.tokens, output_hidden_states=True).hidden_states
     states, _ = subject.deep
@@ -164,7 +164,7 @@ def test_bands_of_chance_come_of_draws_that_differ(monkeypatch):
 
 
 @torch.no_grad()
-def test_the_shares_of_permuted_positions_are_those_of_another_order():
+def test_permuted_positions_have_other_shares():
     """The scores between neighbouring positions change."""
     rows = rows_by_name(terms.measure_terms(subject_of("add")))
     share_of_own_order = rows["terms.share.position_position", 1].value
@@ -212,7 +212,7 @@ def test_the_rise_of_the_loss_is_that_without_the_term(variant):
 
 
 @torch.no_grad()
-def test_scores_of_positions_with_projections_for_each_block_are_those_of_the_first_block():
+def test_position_scores_are_measured_in_the_first_block_if_blocks_have_projections():
     subject = subject_of("untied-tie-cls", share=False)
     zeros = torch.zeros(1, POSITIONS, dtype=torch.long)
     of_first, of_second = (
@@ -232,7 +232,7 @@ def test_scores_of_positions_with_projections_for_each_block_are_those_of_the_fi
     ids=str,
 )
 @torch.no_grad()
-def test_queries_and_keys_of_added_positions_are_those_of_every_kind_of_encoder(sizes):
+def test_queries_and_keys_of_added_positions_by_hand_in_every_kind_of_encoder(sizes):
     """They may differ by a factor for each row, which is the divisor of LayerNorm."""
     model = random_model(EncoderModel, encoder_config("add", **sizes))
     subject = SimpleNamespace(model=model, sum=input_sum(model, POSITIONS))

@@ -54,7 +54,7 @@ def band_holds_another_share(draw: np.random.Generator) -> bool:
         (band_holds_another_share, 200, 0.94, 1),
     ],
 )
-def test_intervals_and_bands_cover_what_they_state(trial: Trial, times, low, high):
+def test_intervals_and_bands_cover_as_much_as_they_state(trial: Trial, times, low, high):
     generator = np.random.default_rng(0)
     coverage = np.mean([trial(generator) for _ in range(times)])
     assert low < coverage <= high
@@ -81,7 +81,7 @@ def test_an_interval_needs_two_sequences():
     assert np.isnan(sums.share_interval).all()
 
 
-def test_the_interval_of_no_hit_is_that_of_a_trial_for_each_sequence():
+def test_without_a_hit_the_interval_counts_one_trial_for_each_sequence():
     low, high = Sums(np.zeros(8), np.full(8, 4.0)).share_interval
     assert low == 0
     expected = 1 - 0.025 ** (1 / 8)
@@ -95,7 +95,7 @@ def test_ties_alone_have_no_spread():
     assert sums.share_interval == (0.5, 0.5)
 
 
-def test_a_standard_error_is_that_of_a_ratio():
+def test_the_standard_error_is_the_spread_of_a_ratio():
     """It is the spread of the ratio when sequences of several sizes are drawn anew."""
     generator = np.random.default_rng(1)
     counts = generator.integers(1, 9, size=400).astype(float)
@@ -167,7 +167,7 @@ def small_sizes(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_sizes")
-def test_bands_hold_what_chance_gives(monkeypatch):
+def test_bands_hold_the_values_by_chance(monkeypatch):
     outcomes: dict[str, list[bool]] = {}
     # With such small matrices, several threads mostly wait for each other.
     with threadpool_limits(1):

@@ -247,7 +247,7 @@ def test_a_few_missed_words_would_be_no_finding_where_no_draw_misses_a_word(side
 
 
 @pytest.mark.usefixtures("few_pairs")
-def test_the_chance_of_decoding_after_the_norm_is_that_of_guesses(side_by_side):
+def test_the_chance_of_decoding_after_the_norm_is_a_guess(side_by_side):
     rows = rows_by_name(probes.measure_decoding(side_by_side))
     places = np.arange(PLACES)
     distances = np.abs(places - places[:, None])

@@ -44,7 +44,7 @@ def test_without_the_kept_text_of_the_plugin_analyse_names_the_file_as_the_plan_
         analyse(folder, sequences=8)
 
 
-def test_analyse_refuses_a_plugin_whose_content_is_not_that_of_the_plan(folder, tmp_path):
+def test_analyse_refuses_a_plugin_with_other_content_than_the_plans(folder, tmp_path):
     edited = tmp_path / "my_variant.py"
     edited.write_text(edited.read_text() + "\n# edited\n")
     load_plugins(edited)

@@ -117,7 +117,7 @@ def test_the_terms_of_positions_in_the_scores_add_up_or_are_left_out(variant, op
 
 
 @torch.no_grad()
-def test_the_tables_are_those_of_the_variant():
+def test_the_tables_equal_the_variants_tables():
     model = model_of("add")
     table = input_sum(model, POSITIONS)
     words = model.variant.words.weight
@@ -165,7 +165,7 @@ def test_shares_are_covariances_of_the_terms_as_matrices():
 
 
 @torch.no_grad()
-def test_the_divergence_is_that_of_the_attention_without_the_term():
+def test_the_divergence_compares_attention_with_and_without_the_term():
     model = model_of("add")
     table = input_sum(model, POSITIONS)
     divergences = term_effects.divergences(model, table, IDS)

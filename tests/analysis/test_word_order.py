@@ -207,7 +207,7 @@ def test_two_swapped_words_by_hand(tokenizer, monkeypatch):
     assert outcomes == {True, False}
 
 
-def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
+def test_the_loss_equals_the_loss_of_transformers(tokenizer, text, tmp_path):
     config = transformers.BertConfig(
         hidden_size=16,
         num_hidden_layers=2,
@@ -265,7 +265,7 @@ def test_masks_and_labels_move_with_their_words(n, text):
         assert row.labels.tolist() == labels.tolist(), index
 
 
-def test_words_move_within_a_segment_which_stays_where_it_is(n, text):
+def test_words_move_within_their_segment(n, text):
     for index, probe in enumerate(text.probes):
         row = reordered(probe, lambda words, index=index: reorder(words, n, index))
         places = places_after(probe, n, index)

@@ -53,7 +53,7 @@ def test_no_contrast_compares_two_shapes_and_each_block_corrects_for_its_own_arm
     assert set(contrasts["family"]) == {1}
 
 
-def test_the_seeds_needed_are_those_of_each_block(two_shapes):
+def test_each_block_has_its_own_number_of_seeds_needed(two_shapes):
     frame = power_frame(two_shapes.assessed, 1.0, 0.8, Costs(1.0, 1.0))
     assert frame.groupby("reference").size().tolist() == [3, 3]
 
@@ -131,7 +131,7 @@ def test_tables_name_what_an_arm_started_from(bench):
     ],
     ids=["names", "contents"],
 )
-def test_other_checkpoints_are_told_apart_also_if_they_have_one_name(bench, place, first, second):
+def test_different_checkpoints_with_the_same_name_are_told_apart(bench, place, first, second):
     arms = []
     for arm in "abc":
         bench.finish("rte", 1, arm=arm)

@@ -93,7 +93,7 @@ def test_the_conventions_give_the_published_averages(bench):
     assert margins["average_eight_columns"] == pytest.approx(2.18, abs=0.005)
 
 
-def test_the_average_of_all_columns_is_that_of_nine_columns():
+def test_the_average_of_all_columns_is_the_average_of_nine_columns():
     assert average_of(list(COLUMNS)).parts == AVERAGES["average_nine_columns"].parts
 
 
@@ -192,7 +192,7 @@ def test_each_arm_and_task_takes_its_best_rate_and_of_equals_the_lower_one(bench
         ("held_out", "best", 50, 65),
     ],
 )
-def test_the_epoch_that_is_shown_and_the_value_by_which_the_runs_rate_competes(
+def test_the_reported_epoch_and_the_value_by_which_a_rate_competes(
     bench, choose_on, epoch, score, value
 ):
     history = []

@@ -258,7 +258,7 @@ def test_converted_arms_are_compared_with_the_reference_of_the_arms_that_share_t
     assert conversion.kind == "conversion"
 
 
-def test_the_reference_of_the_protocol_is_that_of_its_block(bench):
+def test_the_reference_of_the_protocol_is_the_reference_of_its_block(bench):
     """Another block has its first arm."""
     origins = {"add": "pretrained", "w": "pretrained", "x": "scratch", "y": "scratch"}
     for arm, origin in origins.items():

@@ -99,7 +99,7 @@ def test_a_loss_is_reached_on_the_line_between_two_measurements(loss, tokens):
     assert tokens_until(curve, loss) == pytest.approx(tokens, nan_ok=True)
 
 
-def test_every_level_between_the_first_and_the_lowest_loss_is_told():
+def test_every_level_between_the_first_and_the_lowest_loss_has_a_row():
     frame = reached_frame(losses_of({("a", 1): straight}))
     assert frame["loss"].tolist() == list(np.arange(8.75, 3.99, -0.25))
     np.testing.assert_allclose(frame["tokens"], (9 - frame["loss"]) / 0.5 * 1e6, rtol=1e-6)

@@ -47,7 +47,7 @@ def test_fewer_runs_than_planned_are_named_with_the_average_that_they_enter(path
     assert frame["incomplete"].loc[["add", "none", "late"]].to_dict() == incomplete
 
 
-def test_another_processor_than_the_references_is_told(path):
+def test_another_processor_than_the_references_is_marked(path):
     frame = glue_bench.leaderboard(path).set_index("arm")
     unlike = frame["unlike_reference"].loc[["add", "none", "late"]]
     expected = {"add": False, "none": False, "late": True}
@@ -71,7 +71,7 @@ def test_no_reference_is_unlike_itself(by_rate):
     assert not frame["unlike_reference"]["add"]
 
 
-def test_the_runs_that_are_shown_are_those_whose_processors_are_compared(by_rate):
+def test_processors_are_compared_among_the_reported_runs(by_rate):
     """The reference ran its best rate on one machine, and the arm on the other."""
     frame = glue_bench.leaderboard(by_rate.plan()).set_index("arm")
     assert frame["unlike_reference"]["none"]
@@ -95,7 +95,7 @@ def pretrain(bench, arm, environment):
 
 
 @pytest.mark.parametrize("fact", [{}, {"processor": "Intel Xeon"}, {"precision": "bf16"}], ids=str)
-def test_a_pretraining_that_ran_elsewhere_is_told_before_any_fine_tuning_has_ended(bench, fact):
+def test_a_pretraining_on_another_machine_is_marked_before_any_fine_tuning_has_ended(bench, fact):
     pretrain(bench, "add", EPYC)
     pretrain(bench, "none", EPYC | fact)
     config = {"protocol": {"primary": "validation_loss"}, "pretraining": {}}

@@ -142,20 +142,20 @@ def study(tmp_path_factory) -> Path:
     return make_study(Bench(tmp_path_factory.mktemp("study") / "toy"))
 
 
-def test_the_caption_counts_what_waits(study):
+def test_the_caption_counts_waiting_runs(study):
     caption = leaderboard_page(open_comparison(study)).tables[0].caption
     counts = "0 better, 1 worse, 0 not told apart, 2 untested"
     assert caption.startswith(f"Val. loss against `add`: {counts}; ")
     assert "planned contrasts: 1 of 4 differ" in caption
 
 
-def test_the_page_says_what_became_of_planned_contrasts(study):
+def test_the_page_has_the_outcome_of_planned_contrasts(study):
     facts = facts_of(leaderboard_page(open_comparison(study)))
     expected = "none - add: worse; half - add: untested; later - add: untested"
     assert facts["Planned contrasts"].startswith(expected)
 
 
-def test_the_page_shows_what_has_run(study):
+def test_the_page_compares_the_runs_that_have_finished(study):
     """`half` has fewer pretraining seeds than planned."""
     header, rows = table_of(leaderboard_page(open_comparison(study)))
     assert header == ["Arm", "Params", "Val. loss", "Difference", "RTE§"]

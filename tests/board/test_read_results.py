@@ -35,7 +35,7 @@ def test_the_banner_stands_above_numbers_that_are_no_benchmark(bench, source, ba
     assert read_results(bench.plan()).banner == banner
 
 
-def test_the_machines_of_a_cell_are_those_of_all_runs_behind_its_weights(bench):
+def test_the_machines_of_a_cell_cover_all_runs_behind_its_weights(bench):
     """The pretraining ran on a GPU, and the fine-tuning on a CPU."""
     gpu = {"device": "NVIDIA H100", "processor": "Intel Xeon", "precision": "bf16"}
     cpu = {"device": "cpu", "processor": "AMD EPYC", "precision": "float32"}
@@ -49,7 +49,7 @@ def test_the_machines_of_a_cell_are_those_of_all_runs_behind_its_weights(bench):
     assert row["precision"] == "bf16, then float32"
 
 
-def test_the_precision_of_a_run_comes_before_that_of_its_environment(bench):
+def test_the_precision_of_a_run_goes_before_its_environments(bench):
     bench.record(bench.expect("rte"), precision="float16", environment={"precision": "bf16"})
     assert read_results(bench.plan()).cells.iloc[0]["precision"] == "float16"
 
@@ -63,7 +63,7 @@ def test_a_machine_that_is_not_recorded_of_one_run_is_not_known(bench):
     assert read_results(bench.plan()).cells.iloc[0]["processor"] == ""
 
 
-def test_losses_are_those_of_finished_pretrainings_without_rate_searches(bench):
+def test_losses_come_from_finished_pretrainings_without_rate_searches(bench):
     points = [
         {"step": 1, "tokens": 10, "train_loss": 3.0, "validation_loss": 4.0, "seconds": 1.0},
         {"step": 2, "tokens": 20, "train_loss": 2.0, "validation_loss": 3.5, "seconds": 2.0},

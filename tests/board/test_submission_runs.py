@@ -98,7 +98,7 @@ def submit(bench, tmp_path, arm=None, *, fill=False, **plan):
         return manifest, {name: archive.read(name).decode() for name in archive.namelist()}
 
 
-def test_a_complete_experiment_gives_a_zip_of_what_was_predicted(bench, tmp_path):
+def test_a_complete_experiment_gives_a_zip_of_its_predictions(bench, tmp_path):
     logits = {task: finish(bench, task) for task in TRAINABLE}
     _, files = submit(bench, tmp_path)
     classes = {

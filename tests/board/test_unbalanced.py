@@ -60,7 +60,7 @@ def path(request, bench) -> Path:
     return bench.plan()
 
 
-def test_a_difference_is_that_of_the_scores_in_each_column(path):
+def test_a_difference_is_the_difference_of_the_scores_in_each_column(path):
     comparison = open_comparison(path)
     frame = leaderboard_frame(comparison).set_index("arm").drop(index="majority class")
     for column in score_columns(comparison):
@@ -69,7 +69,7 @@ def test_a_difference_is_that_of_the_scores_in_each_column(path):
         assert differences.to_dict() == pytest.approx(expected.to_dict()), column
 
 
-def test_the_difference_on_the_page_is_that_of_the_scores_beside_it(path):
+def test_the_difference_on_the_page_fits_the_scores_on_the_page(path):
     table = leaderboard_page(open_comparison(path)).tables[0]
     columns = list(table.columns)
     texts = {row[0].text: [cell.text for cell in row] for row in table.rows}
@@ -106,7 +106,7 @@ def test_of_equal_runs_the_one_of_the_lower_pretraining_seed_stands_for_the_arm(
     assert median_runs(open_board(bench.plan()), "add")["cell_id"]["rte"] == "p1"
 
 
-def test_our_score_beside_a_published_row_is_that_of_the_leaderboard(path):
+def test_our_score_beside_a_published_row_equals_the_leaderboards(path):
     """The published table has means."""
     board = open_board(path)
     has_means = [table for table in PAPERS.values() if table.statistic == "mean"]
@@ -123,6 +123,6 @@ def test_every_pretraining_weighs_the_same(path):
     assert board.table.set_index("arm")["rte"]["add"] == pytest.approx(means.mean())
 
 
-def test_the_number_of_an_average_is_that_of_its_runs(path):
+def test_the_number_of_an_average_counts_its_runs(path):
     board = open_board(path)
     assert average(board.runs, board.average)["n"]["add"] == 6

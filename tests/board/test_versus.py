@@ -129,7 +129,7 @@ def test_scores_alone_are_the_pooled_t_test_over_seeds(tmp_path, generator):
     assert row["p"] == pytest.approx(pooled.pvalue, rel=1.0)
 
 
-def test_seeds_and_examples_give_what_an_experiment_of_ours_gives(tmp_path):
+def test_seeds_and_examples_of_a_table_give_the_contrasts_of_our_experiment(tmp_path):
     """A folder of an experiment, and its predictions as a tidy table, have the same contrasts."""
     folder = "results/study_eight"
     predictions = glue_bench.predictions(folder, task="rte")
@@ -169,7 +169,7 @@ def pairs(generator, *, numeric):
         ("pearson", lambda label, prediction: stats.pearsonr(label, prediction)[0]),
     ],
 )
-def test_corpus_metrics_of_pairs_are_those_of_the_libraries(tmp_path, generator, metric, score):
+def test_corpus_metrics_of_pairs_equal_the_libraries(tmp_path, generator, metric, score):
     frame = pairs(generator, numeric=metric == "pearson")
     versus = compare_paths([write(tmp_path / "t.csv", frame)], reference="a", metric=metric)
     for system, rows in frame.groupby("system"):
@@ -205,7 +205,7 @@ def test_a_named_reference_is_corrected_by_holm(tmp_path, generator):
     np.testing.assert_allclose(rows["p_adjusted"], expected)
 
 
-def test_the_lowest_is_best_where_that_is_said(tmp_path, generator):
+def test_the_lowest_is_best_for_metrics_that_are_named_so(tmp_path, generator):
     frame = answers(generator, systems=3).assign(metric="loss")
     frame["outcome"] = frame["outcome"] + generator.normal(0, 0.1, len(frame))
     versus = compare_paths([write(tmp_path / "t.csv", frame)], lower=["loss"])

@@ -56,7 +56,7 @@ def test_the_pooler_is_berts_and_one_that_nothing_trained_is_left_out(tmp_path):
     assert not any(name.startswith("pooler.") for name in read_checkpoint(folder).weights)
 
 
-def test_a_start_that_lacks_a_weight_becomes_no_classifier_with_what_lay_in_memory():
+def test_a_start_that_lacks_a_weight_becomes_no_classifier():
     model = random_model(EncoderModel, encoder_config("add"))
     weights = dict(model.state_dict())
     del weights["norm.weight"]
@@ -292,7 +292,7 @@ def test_what_the_hub_does_not_give_is_one_line(case, monkeypatch):
         locate("org/model", "v9")
 
 
-def test_no_such_place(tmp_path):
+def test_a_missing_checkpoint_is_refused(tmp_path):
     for name in ("./nowhere", "/nowhere/at/all", "~/nowhere-at-all", "runs/arms/untied", "my.pt"):
         with pytest.raises(UserError, match=rf"no checkpoint (folder|file) '{name}'"):
             locate(name)

@@ -128,7 +128,7 @@ BROKEN: dict[str, tuple[type[Variant], str]] = {
 
 
 @pytest.mark.parametrize("clause", CLAUSES)
-def test_a_broken_variant_is_told_the_clause_and_the_place(clause, monkeypatch):
+def test_a_broken_variant_gets_an_error_with_the_clause_and_the_place(clause, monkeypatch):
     variant, message = BROKEN[clause]
     monkeypatch.setitem(VARIANTS, "broken", variant)
     with pytest.raises(ContractError, match=f"^clause '{clause}', encoder like BERT: .*{message}"):

@@ -40,7 +40,7 @@ def random_block(**changes: Any) -> Block:
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_a_block_is_that_of_torch(norm_first):
+def test_a_block_equals_torchs(norm_first):
     block = random_block(norm_first=norm_first)
     layer = nn.TransformerEncoderLayer(
         24,
@@ -70,7 +70,7 @@ def test_a_block_is_that_of_torch(norm_first):
         )
 
 
-def test_a_gated_feed_forward_layer_is_that_of_modernbert():
+def test_a_gated_feed_forward_layer_equals_modernberts():
     block = random_block(norm_first=True, gated=True)
     layer = (
         ModernBertMLP(ModernBertConfig(hidden_size=24, intermediate_size=40, mlp_bias=True))
@@ -137,7 +137,7 @@ def values_and_gradients(attend, rows=L, bias=None):
 @pytest.mark.parametrize("bias", [None, "shared", "own", "of all heads"])
 @pytest.mark.parametrize("rows", [L, 1])
 @pytest.mark.parametrize("mask", [None, PADDED])
-def test_without_dropout_attention_and_its_gradients_are_those_of_torch(bias, rows, mask):
+def test_without_dropout_attention_and_its_gradients_equal_torchs(bias, rows, mask):
     def by_torch(query, key, value, bias):
         scores = torch.zeros(B, H, rows, L, dtype=query.dtype) + (0 if bias is None else bias)
         scores = scores if mask is None else scores.masked_fill(~mask[:, None, None], -torch.inf)
@@ -195,9 +195,7 @@ def test_the_gradient_is_dropped_where_the_value_is():
 
 @pytest.mark.parametrize("enters", ["input", "scores"])
 @pytest.mark.parametrize(("variant", "options"), [arm for arm in ARMS if "segments" not in arm[1]])
-def test_to_compute_only_what_the_pooler_reads_changes_nothing_that_it_reads(
-    variant, options, enters
-):
+def test_computing_only_the_rows_of_the_pooler_changes_none_of_them(variant, options, enters):
     options = options | {"segments": enters}
     config = encoder_config(
         variant, variant_options=options, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0

@@ -193,7 +193,7 @@ def test_rotary_turns_pairs_of_every_head_as_complex_numbers_do(heads):
 
 
 @torch.no_grad()
-def test_sinusoids_of_a_later_start_are_those_of_their_positions():
+def test_sinusoids_of_a_later_start_belong_to_their_positions():
     """The scale is not the default. It is the root mean square of the added rows."""
     model = EncoderModel(encoder_config("add-sinusoidal", variant_options={"scale": 0.5}))
     variant = model.variant

@@ -79,7 +79,7 @@ def test_segment_scores_are_added_to_the_bias_of_every_block(variant, options):
         torch.testing.assert_close(bias, expected, msg=f"block {block}")
 
 
-def test_what_turns_and_what_scores_is_called_with_the_number_of_its_block(monkeypatch):
+def test_rotate_and_scores_get_the_number_of_their_block(monkeypatch):
     called: dict[str, list[int]] = {"rotate": [], "scores": []}
 
     def rotate(block: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,7 +149,7 @@ def test_attention_of_bfloat16_is_computed_in_float32():
     assert torch.equal(rounded, exact.bfloat16())
 
 
-def test_gradients_of_attention_of_bfloat16_are_those_of_float32():
+def test_gradients_of_attention_in_bfloat16_are_near_float32():
     generator = torch.Generator().manual_seed(0)
     shape = (2, 9, HEADS, 8)
     given = [torch.randn(shape, generator=generator).bfloat16() for _ in range(3)]

@@ -122,7 +122,9 @@ def built(family: str, changes: dict[str, Any]) -> PreTrainedModel:
 
 
 @pytest.mark.parametrize(("family", "setting", "value"), cases(read=True))
-def test_what_is_read_computes_what_transformers_computes(family, setting, value, tmp_path):
+def test_a_checkpoint_that_is_read_computes_the_same_as_transformers(
+    family, setting, value, tmp_path
+):
     """As `read_checkpoint` itself compares them, at every block and in the logits; what it refuses
     is below.
     """

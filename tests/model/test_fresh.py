@@ -99,7 +99,7 @@ def test_no_two_blocks_start_with_the_same_weights():
     assert not torch.equal(tables[1], tables[2])
 
 
-def test_parts_of_a_seed_are_told_apart():
+def test_each_part_changes_a_seed():
     seeds = {seed_of(1, 2), seed_of(2, 1), seed_of(12), seed_of(1, 2, 0), seed_of("1 3")}
     assert len(seeds) == 5
     assert all(0 <= seed < 2**63 for seed in seeds)

@@ -119,7 +119,7 @@ def best_approximation(table: Tensor, rank: int) -> tuple[Tensor, float]:
 
 
 @pytest.mark.parametrize("share", [0.125, 0.25, 0.5])
-def test_graft_reduces_each_table_by_its_svd_and_says_what_is_kept(share, tmp_path):
+def test_graft_reduces_each_table_by_its_svd_and_says_how_much_is_kept(share, tmp_path):
     checkpoint = additive(tmp_path)
     start = graft(checkpoint, "concat-split", {"position_share": share})
     width = round(HIDDEN * share)
@@ -195,7 +195,7 @@ def test_the_start_of_a_fresh_table_is_refused_from_a_checkpoint(variant):
         graft(checkpoint, variant, {"position_start": 4.0})
 
 
-def test_a_checkpoint_whose_table_started_otherwise_is_taken_as_it_is():
+def test_a_checkpoint_with_another_start_of_its_table_is_taken_as_it_is():
     options = {"position_start": 4.0, "position_norm": True}
     config = encoder_config("add", variant_options=options, origin="pretrained")
     model = random_model(EncoderModel, config)

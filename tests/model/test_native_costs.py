@@ -44,7 +44,7 @@ def test_parameters_outside_of_tables_are_without_words_positions_and_segments(c
     assert counted["parameters"] == of_tables + outside
 
 
-def test_operations_are_three_times_those_of_a_forward_pass(counted):
+def test_operations_are_three_times_the_operations_of_a_forward_pass(counted):
     """They count for each token in each block. Pooler and classifier count once for each text."""
     projections = 2 * 4 * HIDDEN * HIDDEN + 2 * 2 * HIDDEN * INNER
     of_attention = 2 * 2 * LENGTH * HIDDEN
@@ -66,7 +66,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_operations_are_those_of_eager_attention_whatever_the_family(family, tmp_path):
+def test_operations_count_eager_attention_in_every_family(family, tmp_path):
     """torch's counter knows every product of eager attention."""
     sizes = {"vocab_size": 250, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     limits = {"max_position_embeddings": 40, "pad_token_id": 0}

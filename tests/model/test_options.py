@@ -55,7 +55,7 @@ class Wide(Add):
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
-def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name, option):
+def test_a_value_is_refused_or_can_be_built_and_keeps_its_type(name, option):
     """No value is taken for another type, and a refusal is always a UserError."""
     default = declared(VARIANTS[name], name)[option].default
     # Writing the default into a file changes nothing.

@@ -78,7 +78,7 @@ def check_parity(
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_rotary_computes_what_roformer_computes(padded):
+def test_rotary_equals_roformer(padded):
     reference = loud(
         transformers.RoFormerModel(transformers.RoFormerConfig(**SIZES, embedding_size=32))
     )
@@ -104,7 +104,7 @@ def test_alibi_falls_linearly_with_distance_on_both_sides_by_the_slopes_of_the_p
     torch.testing.assert_close(model.variant(ids, segments(ids)).bias[0], expected)
 
 
-def test_sinusoids_are_those_of_the_original_transformer():
+def test_sinusoids_equal_the_original_transformers():
     variant = encoder("add-sinusoidal", scale=1.0).variant
     ids = tokens(1, 6)
     added = variant(ids, segments(ids)).hidden - variant.words_and_segments(ids, segments(ids))
@@ -138,7 +138,7 @@ def from_deberta(raw: dict[str, torch.Tensor], heads: int, blocks: int) -> dict[
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("terms", [["c2p", "p2c"], ["c2p"], ["p2c"]])
-def test_disentangled_computes_what_deberta_computes(terms, padded):
+def test_disentangled_equals_deberta(terms, padded):
     kind = {"relative_attention": True, "position_biased_input": False, "pos_att_type": terms}
     config = transformers.DebertaConfig(**SIZES, **kind, type_vocab_size=2, layer_norm_eps=1e-12)
     reference = loud(transformers.DebertaModel(config))

@@ -48,7 +48,7 @@ def test_attention_drops_weights_at_its_rate(mask):
 
 
 @pytest.mark.parametrize("part", ["attention", "feed-forward layer"])
-def test_a_block_drops_what_each_part_adds_at_the_rate_of_hidden_states(part):
+def test_a_block_drops_the_output_of_each_part_at_the_rate_of_hidden_states(part):
     torch.manual_seed(0)
     block = Block(encoder_config("add", norm_first=True, **RATES), scale=1.0).train()
     make_constant(block.attention.out, float(part == "attention"))
@@ -66,7 +66,7 @@ def test_what_enters_the_first_block_is_dropped_at_the_rate_of_hidden_states():
 
 
 @pytest.mark.parametrize(("stated", "rate"), [(0.6, 0.6), (0.0, 0.0), (None, 0.2)])
-def test_the_classifier_drops_at_its_own_rate_or_at_that_of_hidden_states(stated, rate):
+def test_the_classifier_drops_at_its_own_rate_or_at_the_rate_of_hidden_states(stated, rate):
     torch.manual_seed(0)
     config = encoder_config("add", **RATES | {"classifier_dropout": stated}, num_labels=HIDDEN)
     model = EncoderForSequenceClassification(config).train()

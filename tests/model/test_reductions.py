@@ -84,7 +84,7 @@ def test_every_block_named_is_all_blocks(variant):
     assert difference(named, encoder(variant)) < 1e-6
 
 
-def test_positions_at_the_input_of_untied_are_those_of_add():
+def test_untied_with_positions_at_the_input_equals_add():
     model = encoder("untied", add_positions=True).variant
     ids = tokens()
     added = model(ids, segments(ids)).hidden - model.words_and_segments(ids, segments(ids))
@@ -93,7 +93,7 @@ def test_positions_at_the_input_of_untied_are_those_of_add():
 
 
 @torch.no_grad()
-def test_tupes_scores_are_those_of_a_concatenation_inside_the_heads():
+def test_tupes_scores_equal_a_concatenation_inside_the_heads():
     """Here r = k. TUPE's table has a row before the positions, which no score reads."""
     untied = encoder("untied-tie-cls", share=False)
     heads = encoder("concat-heads", position_size=HEAD_SIZE)
@@ -278,7 +278,7 @@ RELATIVE: dict[str, tuple[str, dict[str, Any], Callable[[Any], Tensor]]] = {
 
 @pytest.mark.parametrize("kind", RELATIVE)
 @torch.no_grad()
-def test_scores_are_those_of_transformers_4(kind):
+def test_scores_equal_transformers_4(kind):
     """Its row of i - j is our row of j - i."""
     name, options, table_of = RELATIVE[kind]
     variant = encoder(name, **options).variant
@@ -306,7 +306,7 @@ def test_scores_are_those_of_transformers_4(kind):
     ],
     ids=str,
 )
-def test_an_arm_is_described_with_what_its_options_change(variant, options, ending):
+def test_the_description_of_an_arm_names_the_changes_by_its_options(variant, options, ending):
     kind = VARIANTS[variant]
     assert kind.described(options, "pretrained") == f"{kind.summary}{ending}"
 

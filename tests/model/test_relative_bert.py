@@ -77,7 +77,7 @@ def attention_of_transformers_4(kind: str, tables: list[Tensor]) -> Callable[...
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_states_are_those_of_transformers_4(kind, tmp_path, monkeypatch):
+def test_states_equal_transformers_4(kind, tmp_path, monkeypatch):
     """Its embeddings have no absolute position, so the table of positions is zero here."""
     reference = save_relative(tmp_path, kind).eval()
     weights: dict[str, Tensor] = {}

@@ -163,7 +163,7 @@ def test_what_is_read_is_the_equation(rel_pos, changes, make_tupe):
 @torch.no_grad()
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="no golden outputs of the official TUPE code here")
 @pytest.mark.parametrize("name", ["tupe_a", "tupe_r"])
-def test_hidden_states_and_logits_are_those_of_the_official_code(name):
+def test_hidden_states_and_logits_equal_the_official_code(name):
     """The checkpoints have the layout of the release."""
     model = under_head(start := read(GOLDEN / f"{name}.pt"), start.config).eval()
     expected = load_file(GOLDEN / f"{name}.expected.safetensors")

@@ -49,7 +49,7 @@ def test_every_parameter_learns_under_every_option(variant, options):
 
 
 @every_variant
-def test_parameters_are_those_of_the_encoder(variant):
+def test_parameters_count_the_encoder(variant):
     counted = budget(encoder_config(variant), POSITIONS)
     sizes = {
         name: p.numel() for name, p in EncoderModel(encoder_config(variant)).named_parameters()
@@ -66,7 +66,7 @@ def test_parameters_are_those_of_the_encoder(variant):
 @pytest.mark.parametrize(
     ("variant", "mixing"), [("add", 0), ("none", 0), ("concat", 2 * 3 * HIDDEN * HIDDEN)]
 )
-def test_operations_are_those_of_the_matrix_products(variant, mixing):
+def test_operations_count_the_matrix_products(variant, mixing):
     d, inner, length, layers = HIDDEN, 40, POSITIONS, 2
     block = 2 * d * 3 * d + 2 * d * d + 2 * 2 * d * inner + 2 * 2 * length * d
     pooler = 2 * d * d // length  # only forward: masked-LM pretraining does not use it
@@ -166,7 +166,7 @@ def test_where_only_distances_count_the_start_changes_nothing(variant):
         assert max_error(states(model, ids), before) == 0
 
 
-def test_fixed_sinusoids_start_where_they_are_told_to():
+def test_fixed_sinusoids_start_at_the_given_position():
     variant = random_model(EncoderModel, encoder_config("add-sinusoidal")).variant
     ids = tokens(3, POSITIONS)
     still = variant(ids, segments(ids)).hidden - variant.words_and_segments(ids, segments(ids))

@@ -44,7 +44,7 @@ def test_a_page_of_one_arm_says_that_nothing_is_compared(bench):
 
 
 @pytest.mark.parametrize("options", [{}, {"equivalent": 5.0}], ids=["differences", "equivalence"])
-def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench, options):
+def test_each_family_and_column_has_a_legend_line_and_each_line_is_needed(bench, options):
     """A line is known by its first words."""
     fill(bench)
     bench.finish_predicted("rte", "made", 0.6, origin="grafted")
@@ -135,7 +135,7 @@ def test_a_seed_costs_a_run_at_every_rate(bench):
     assert costs.finetuning == 40.0
 
 
-def test_of_what_has_not_run_no_number_of_seeds_can_be_told(bench, refused):
+def test_without_runs_no_number_of_seeds_can_be_computed(bench, refused):
     assert "nothing has run yet" in refused("statistics", bench.plan(), "--difference", 1)
 
 
@@ -160,7 +160,7 @@ def test_a_dash_of_the_spread_is_explained(bench):
     assert SPREAD_LEGEND["dash"] in table.legend
 
 
-def test_the_lag_of_the_reference_is_told_with_its_interval():
+def test_the_lag_of_the_reference_has_an_interval():
     """It is the row of `lags.csv` with the most tokens before the rate falls."""
     comparison = open_comparison("results/study_long")
     (table,) = tables_of(statistics_page(comparison), "Lag of add")

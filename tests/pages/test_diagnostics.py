@@ -83,9 +83,7 @@ def page_of(bench, diagnostic):
         ),
     ],
 )
-def test_the_page_says_whether_the_rows_of_mnli_are_a_part_or_others(
-    bench, diagnostic, differences, data
-):
+def test_the_page_warns_of_partial_and_of_other_rows_of_mnli(bench, diagnostic, differences, data):
     finish(bench, 1, LABELS)
     bench.tasks["mnli"] |= {"partial": True, "differences": differences}
     _, facts = page_of(bench, diagnostic).tables
@@ -144,7 +142,7 @@ def test_a_phenomenon_whose_pairs_have_one_label_has_a_mark(page):
     assert ONE_LABEL_NOTE in table.legend
 
 
-def test_of_two_runs_the_spread_cannot_be_told(page):
+def test_two_runs_show_no_spread(page):
     table, _ = page.tables
     add, concat, none = (cell.text for cell in table.rows[0][3:])
     assert "±" in add

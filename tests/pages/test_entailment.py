@@ -76,7 +76,7 @@ def mean_of(place: Path, name: str, metric: str, arm: str) -> float:
 
 
 @pytest.mark.parametrize("arm", ["add", "none"])
-def test_the_scores_are_those_of_scikit_learn(place, arm):
+def test_the_scores_equal_scikit_learns(place, arm):
     broad, gender = labels_of(place, "AX-b"), labels_of(place, "AX-g")
     matthews = [matthews_corrcoef(broad, run) for run in predicted(place, "test_axb")[arm]]
     accuracy = [accuracy_score(gender, run) for run in predicted(place, "test_axg")[arm]]

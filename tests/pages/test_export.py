@@ -70,7 +70,7 @@ def test_scores_are_tidy(undefined_score):
     )
 
 
-def test_csv_and_json_say_what_the_data_is_and_what_is_missing(undefined_score):
+def test_csv_and_json_name_the_data_and_the_missing_runs(undefined_score):
     page = leaderboard_page(open_comparison(undefined_score.plan()))
     csv_row = next(csv.DictReader(StringIO(to_csv(page))))
     assert csv_row["mrpc_std"] == ""
@@ -108,7 +108,7 @@ def test_csv_and_json_say_what_the_data_is_and_what_is_missing(undefined_score):
     ],
     ids=str,
 )
-def test_the_next_step_follows_from_what_is_there(bench, change, command):
+def test_the_next_step_follows_from_the_state_of_the_folder(bench, change, command):
     arms = ("add", "concat")[: change.get("arms", 2)]
     pretrainings = change.get("pretrained", 1)
     for arm in arms:

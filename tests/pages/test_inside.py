@@ -96,7 +96,7 @@ def test_an_analysis_without_headlines_has_no_rows():
     assert inside_page(analysis(headlines=[])).tables[0].rows == []
 
 
-def test_the_legend_explains_what_is_there():
+def test_the_legend_explains_the_headlines_of_the_table():
     swapped = row("order.swap.1", 0.5, chance=(0.5, 0.5))
     table = inside_page(analysis(headlines=[swapped])).tables[0]
     assert table.legend == (LEGEND["marks"], LEGEND["order"])
@@ -178,9 +178,7 @@ def test_an_analysis_of_other_encoders_or_in_no_folder_is_not_read(written, name
         ("measures.csv", "checkpoint\n"),
     ],
 )
-def test_a_damaged_analysis_is_left_out_of_the_report_which_says_so_in_one_line(
-    name, content, bench
-):
+def test_the_report_leaves_a_damaged_analysis_out_and_says_so_in_one_line(name, content, bench):
     bench.finish()
     label = digest("weights")
     bench.pretrain(weights={1: label})

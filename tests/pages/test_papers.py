@@ -204,7 +204,7 @@ def test_the_page_has_ours_below_theirs(two_arms):
     ]
 
 
-def test_the_page_says_what_theirs_and_ours_have(two_arms):
+def test_the_page_compares_the_settings_of_theirs_and_ours(two_arms):
     table = page_of(MADE_UP, two_arms, **pretrained("add")).tables[1]
     expected = [
         "Sum",
@@ -284,7 +284,7 @@ def test_a_row_of_an_earlier_checkpoint_takes_ours_after_the_same_share(two_chec
     assert cells.loc[("Sum-mid", "cola"), ["ours", "steps"]].tolist() == [30.0, 300]
 
 
-def test_steps_and_seeds_are_those_of_the_checkpoint(two_checkpoints):
+def test_steps_and_seeds_belong_to_the_checkpoint(two_checkpoints):
     pairs = pairs_of(MADE_UP, two_checkpoints, **pretrained("add", steps=1000))
     assert pairs["steps"].tolist() == ["1,000 / 1,000", "300 / 300", "", ""]
     assert pairs["seeds"].tolist() == ["5 / 2", "5 / 1", "", ""]

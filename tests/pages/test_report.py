@@ -74,7 +74,7 @@ def test_the_first_line_of_the_leaderboard_stands_below_the_title(comparison, do
 
 
 @pytest.mark.parametrize("make_page", [statistics_page, leaderboard_page])
-def test_the_tables_are_those_of_the_pages(comparison, html, make_page):
+def test_the_tables_equal_the_tables_of_the_pages(comparison, html, make_page):
     tables = [(table.header, table.rows) for table in read_html(html)]
     for table in read_markdown(to_markdown(make_page(comparison))):
         assert (table.header, table.rows) in tables

@@ -182,7 +182,7 @@ def test_nothing_is_cut_off_fetched_or_complained_of(browser, page, width):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_text_stands_out_from_what_is_behind_it(browser, page, dark):
+def test_text_has_enough_contrast_to_its_background(browser, page, dark):
     """The contrast is at least 4.5 to 1 (WCAG 2.1, 1.4.3) for each colour of text on the page."""
     browser.open(page, dark=dark)
     colour = "getComputedStyle(document.documentElement).getPropertyValue('--{}').trim()"

@@ -99,7 +99,7 @@ def test_the_texts_of_cells_come_back(format, arm, title, value, bold):
     assert table.rows == expected
 
 
-def test_numbers_have_decimals_and_what_is_missing_is_a_dash_or_nothing():
+def test_numbers_have_decimals_and_a_missing_value_is_a_dash_or_empty():
     rows = {
         "arm": ["add", None],
         "score": [1.005, float("nan")],
@@ -178,7 +178,7 @@ def test_captions_and_legends_have_bold_and_code(page_with_foot, format, caption
     assert legend in text
 
 
-def test_latex_repeats_what_a_floating_table_loses_and_shrinks_only_what_is_too_wide():
+def test_each_latex_table_has_its_titles_and_shrinks_only_if_it_is_too_wide():
     single = page(
         {"a": ["x" * 50], "b": ["-2-d"]},
         {"b": Column("b", show=str)},
@@ -244,7 +244,7 @@ def test_html_stands_alone(html):
         '<td class="number">1.00</td>',
     ],
 )
-def test_html_says_what_its_cells_are(html, cell):
+def test_html_marks_headers_and_cells(html, cell):
     assert cell in html
     assert re.search(r"\.number \{ text-align: right", html)
 
@@ -334,7 +334,7 @@ def test_json_has_the_rows_of_csv_with_captions_and_legend(table_of_three_column
         ("latex", "a.html", "latex"),
     ],
 )
-def test_the_format_is_the_one_asked_for_or_that_of_the_file(format, file, expected):
+def test_the_format_is_the_one_asked_for_or_follows_from_the_file(format, file, expected):
     assert resolve_format(format, Path(file)) == expected
 
 

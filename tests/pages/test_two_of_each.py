@@ -109,7 +109,7 @@ def test_an_average_is_marked_where_a_column_of_its_own_lacks_runs_and_not_for_w
 
 
 @pytest.mark.parametrize("axis", ["seed", "pretraining"])
-def test_a_processor_is_compared_with_that_of_the_references_run_of_both_seeds(bench, axis):
+def test_a_processor_is_compared_with_the_references_run_of_the_same_seeds(bench, axis):
     """The reference and `same` ran on two processors, and `other` on them the other way round."""
     processors_by_arm = {"add": ("One", "Two"), "same": ("One", "Two"), "other": ("Two", "One")}
     for arm, processors in processors_by_arm.items():
@@ -123,7 +123,7 @@ def test_a_processor_is_compared_with_that_of_the_references_run_of_both_seeds(b
     assert facts_of(bench.path)["Computed on"] == "One, float32: 3 runs; Two, float32: 3 runs"
 
 
-def test_where_a_run_and_its_pretraining_were_computed_is_said_of_both(bench):
+def test_the_machines_of_a_run_and_of_its_pretraining_are_both_named(bench):
     for seed, device in ((1, "cpu"), (2, "cuda")):
         environment = {"processor": "Chip", "device": device, "precision": "bf16"}
         bench.pretrain("add", seed, environment=environment, steps=STEPS)
@@ -152,7 +152,7 @@ def test_runs_that_wait_were_computed_nowhere(bench):
 # Facts
 
 
-def test_the_shares_of_both_validation_sets_of_mnli_are_said(bench):
+def test_the_setup_has_the_shares_of_both_validation_sets_of_mnli(bench):
     rows = {
         "train": 392702,
         "validation_matched": 4908,
@@ -165,13 +165,13 @@ def test_the_shares_of_both_validation_sets_of_mnli_are_said(bench):
     assert facts_of(bench.plan())["Data"] == expected
 
 
-def test_data_of_two_sources_are_both_said(bench):
+def test_the_setup_names_both_sources_of_data(bench):
     for task, source in (("rte", "tsv"), ("cola", "hub"), ("mrpc", "tsv")):
         bench.finish(task, source=source)
     assert facts_of(bench.plan())["Data"] == "hub, tsv, complete"
 
 
-def test_every_task_that_starts_from_mnli_is_said(bench):
+def test_the_setup_names_every_task_that_starts_from_mnli(bench):
     source = finish(bench, "add", "mnli")
     for task in ("rte", "stsb"):
         finish(bench, "add", task)
@@ -183,7 +183,7 @@ def test_every_task_that_starts_from_mnli_is_said(bench):
     )
 
 
-def test_rates_are_said_to_be_chosen_if_any_task_has_several(bench):
+def test_the_setup_says_that_rates_were_chosen_if_any_task_has_several(bench):
     finish(bench, "add", "cola")
     for rate in (2e-5, 3e-5):
         finish(bench, "add", "rte", rate=rate)
@@ -234,7 +234,7 @@ def test_the_smallest_difference_is_the_median_of_an_even_number_of_arms(bench):
     assert statistics_page(comparison).tables[1].rows[0][-1].text == expected
 
 
-def test_spreads_of_an_average_are_those_of_its_columns_by_hand(bench):
+def test_spreads_of_an_average_follow_from_its_columns_by_hand(bench):
     """A run of the average of two tasks varies by a quarter of the sum of their variances."""
     finish_right(bench, {"add": (200, 240), "none": (220, 220)}, "rte")
     path = finish_right(bench, {"add": (300, 310), "none": (250, 290)}, "sst2")

@@ -80,7 +80,7 @@ def test_the_median_run_is_over_the_runs_of_all_pretrainings(bench, scores, chos
     assert (cell["pretraining_seed"], cell["seed"]) == chosen
 
 
-def test_the_chosen_runs_are_those_of_all_arms_and_tasks(bench):
+def test_a_run_is_chosen_for_each_arm_and_task(bench):
     for arm in ("add", "none"):
         for task in ("rte", "cola"):
             finish(bench, task, {1: (0.5, 0.6, 0.7)}, arm=arm)
@@ -204,7 +204,7 @@ def two_tables() -> Page:
 
 
 @pytest.mark.parametrize("format", READERS)
-def test_marks_and_bold_are_those_of_their_own_row_and_column(format):
+def test_marks_and_bold_belong_to_their_own_row_and_column(format):
     read = READERS[format]
     first, second = read(render(two_tables(), format))
     assert first.rows == [

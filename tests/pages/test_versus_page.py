@@ -61,12 +61,12 @@ def test_a_system_that_is_worse_than_the_best_is_called_so(write_answers):
     assert "| worse" in text
 
 
-def test_a_system_that_is_not_told_from_the_best_is_called_so(write_answers):
+def test_a_system_that_does_not_differ_from_the_best_is_marked(write_answers):
     text = render(versus_page(compare_paths([write_answers(strength=0.0)])))
     assert "not told from the best" in text
 
 
-def test_the_noise_of_one_run_each_is_that_of_examples(write_answers):
+def test_with_one_run_each_all_noise_comes_from_examples(write_answers):
     versus = compare_paths([write_answers()])
     row = noise_table(versus).frame.iloc[0]
     assert row["examples"] == "100%"
@@ -74,7 +74,7 @@ def test_the_noise_of_one_run_each_is_that_of_examples(write_answers):
     assert row["needed"].endswith(" examples")
 
 
-def test_the_noise_of_scores_is_that_of_seeds(write_answers):
+def test_with_scores_alone_all_noise_comes_from_seeds(write_answers):
     row = noise_table(compare_paths([write_answers(seeds=4, scores=True)])).frame.iloc[0]
     assert row["examples"] == MISSING
     assert row["finetuning"] == "100%"

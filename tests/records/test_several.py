@@ -183,7 +183,7 @@ def test_only_one_driver_holds_a_folder_and_the_next_one_may(store):
 
 
 @pytest.mark.parametrize("kind", ["cells", "pretrainings"])
-def test_a_driver_clears_what_a_kill_has_left_of_cells_and_of_pretrainings(store, kind):
+def test_a_driver_deletes_incomplete_folders_of_cells_and_of_pretrainings(store, kind):
     abandoned = store.folder / kind / ".making-old"
     abandoned.mkdir(parents=True)
     date(abandoned, 1.0)

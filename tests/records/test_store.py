@@ -122,7 +122,7 @@ def test_other_labels_are_refused(store, data, fault):
         store.labels.read("rte", DATA, plan.tasks["rte"].labels)
 
 
-def test_of_a_plan_only_what_it_asks_for_is_finished(store):
+def test_only_jobs_of_the_plan_count_as_finished(store):
     plan = plan_with(CELL, OTHER_CELL, pretrainings=(PRETRAINING, pretraining_with(seed=2)))
     record = finish(store)
     outside = finish(store, cell=cell_with(seed=9))

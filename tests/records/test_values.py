@@ -37,14 +37,14 @@ def keeps_id(job: Job, **change) -> bool:
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer")  # most fields do not take a number
 @pytest.mark.parametrize(("job", "fields", "_settings"), UNHASHED, ids=["cell", "pretraining"])
-def test_every_field_decides_the_id_but_what_is_not_hashed(job, fields, _settings):
+def test_every_hashed_field_decides_the_id(job, fields, _settings):
     names = type(job).model_fields.keys() - {"settings"}
     assert {name for name in names if keeps_id(job, **{name: 0.123})} == fields
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer")
 @pytest.mark.parametrize(("job", "_fields", "settings"), UNHASHED, ids=["cell", "pretraining"])
-def test_every_setting_decides_the_id_but_what_is_not_hashed(job, _fields, settings):
+def test_every_hashed_setting_decides_the_id(job, _fields, settings):
     unhashed = set()
     for name in type(job.settings).model_fields:
         changed = job.settings.model_copy(update={name: 0.123})
@@ -59,7 +59,7 @@ def test_how_training_computes_decides_the_id(job, monkeypatch):
     assert job.true_id != job.id
 
 
-def test_an_id_begins_with_what_people_call_it():
+def test_an_id_begins_with_a_readable_name():
     start = {"steps": 10, "pretraining": "add-1"}
     cell = cell_with(learning_rate=3e-4, seed=2, pretraining_seed=2, **start)
     assert cell.id == f"add-rte-lr0.0003-s2-p2-step10-{cell.true_id[-12:]}"
@@ -197,9 +197,7 @@ def test_what_an_error_says_is_kept_as_a_terminal_may_have_it():
     assert len(failure.traceback) <= 2**16
 
 
-def test_the_commit_is_not_that_of_a_project_in_which_the_package_is_only_installed(
-    tmp_path, monkeypatch
-):
+def test_the_commit_of_a_project_around_an_installed_package_is_not_noted(tmp_path, monkeypatch):
     def git(*words) -> str:
         command = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -110,7 +110,7 @@ def test_the_variance_over_examples_is_the_mean_over_all_contrasts_with_the_refe
     assert estimate.example_variance("b") == pytest.approx(expected)
 
 
-def test_between_pretrainings_is_what_fine_tuning_leaves_of_the_residuals_by_hand():
+def test_the_variance_between_pretrainings_is_the_rest_after_fine_tuning_by_hand():
     """Two arms and pretrainings, with unequal numbers of fine-tuning seeds.
 
     The first arm has one and three fine-tuning seeds, the second arm two and two.

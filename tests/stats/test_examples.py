@@ -54,17 +54,17 @@ def variances_of(runs: ColumnRuns) -> np.ndarray:
 
 
 @pytest.mark.parametrize("column", ["sst2", "cola", "stsb"])
-def test_pseudo_values_are_those_of_leaving_one_example_out(column):
+def test_pseudo_values_come_from_leaving_one_example_out(column):
     runs = drawn_runs(column)
-    others = np.delete(np.arange(ROWS), 7)
-    without = scores_of_rows(runs, others)
+    remaining = np.delete(np.arange(ROWS), 7)
+    without = scores_of_rows(runs, remaining)
     expected = ROWS * runs.runs.values - (ROWS - 1) * without
     pseudo_values = values_of(runs)[:, 7]
     np.testing.assert_allclose(pseudo_values, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("column", ["sst2", "cola", "stsb"])
-def test_the_variance_is_near_that_of_the_bootstrap(column):
+def test_the_variance_is_near_the_variance_of_the_bootstrap(column):
     runs = drawn_runs(column)
     generator = np.random.default_rng(1)
     differences = []
@@ -91,7 +91,7 @@ def test_two_added_examples_of_an_accuracy_are_two_differences_of_100_points():
     assert variances[0, 1] == pytest.approx(expected)
 
 
-def test_two_added_examples_of_a_share_do_not_depend_on_which_arm_is_the_first():
+def test_two_added_examples_of_a_share_do_not_depend_on_the_order_of_the_arms():
     """One arm is always right, and one is always tied."""
     tied = np.full((2, 60), 0.5)
     right = np.ones((2, 60))

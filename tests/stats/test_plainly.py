@@ -166,7 +166,7 @@ def numbers_of(row: pd.Series) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("column", [*COLUMNS, "average"])
-def test_a_contrast_is_that_of_loops_over_runs_and_examples(judged, column):
+def test_a_contrast_equals_loops_over_runs_and_examples(judged, column):
     names = COLUMNS if column == "average" else [column]
     parts = [judged.columns[name] for name in names]
     family = len(judged.compared_arms)
@@ -177,7 +177,7 @@ def test_a_contrast_is_that_of_loops_over_runs_and_examples(judged, column):
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_a_measure_of_pretraining_is_that_of_loops_over_documents(measure):
+def test_a_measure_of_pretraining_equals_loops_over_documents(measure):
     column = draw_measure(measure, np.random.default_rng(3))
     runs = column_runs_of(measure, column, ARMS, averaged=False)
     group = Group(arms=ARMS, reference="untied")
@@ -247,7 +247,7 @@ def units_of_average(judged: Judged) -> Units:
     return Units(by_arm, blocked)
 
 
-def test_seeds_that_agree_are_those_that_both_arms_have(judged):
+def test_seeds_agree_among_the_seeds_that_both_arms_have(judged):
     """The numbers are compared for the average."""
     units = units_of_average(judged)
     totals = totals_by_unit(judged, blocked=units.blocked)
@@ -260,7 +260,7 @@ def test_seeds_that_agree_are_those_that_both_arms_have(judged):
         assert row["paired"] == len(paired), arm
 
 
-def test_the_numbers_of_seeds_are_those_of_each_arm(judged):
+def test_each_arm_has_its_own_number_of_seeds(judged):
     units = units_of_average(judged)
     of_reference = len(units.by_arm["none"])
     for arm in judged.compared_arms:

@@ -171,8 +171,8 @@ def test_the_frame_says_why_there_is_no_number():
     frame = design_of(assess_drawn(), 0.1)
     assert frame["column"].tolist() == ["average", "sst2", "rte"]
     assert frame["finetuning_seeds"].isna().all()
-    for why in frame["why"]:
-        assert why.startswith("no number of seeds will do")
+    for reason in frame["why"]:
+        assert reason.startswith("no number of seeds will do")
 
 
 def test_a_large_difference_needs_two_fine_tuning_seeds_of_one_pretraining():
@@ -236,8 +236,8 @@ def has_verdict(
                 from_pooled += of_arm
         variance = spread.variance["a"] + spread.variance["b"]
         terms = from_pooled**2 / spread.pooled_freedom + from_own
-        least = variance**2 / spread.pooled_freedom
-        squares += max(terms, least)
+        smallest = variance**2 / spread.pooled_freedom
+        squares += max(terms, smallest)
         total += variance
     of_examples = variances.examples + shared
     weighted = of_examples + max(0.0, weight * total - shared)
@@ -257,7 +257,7 @@ DESIGNS = [
 
 @pytest.mark.parametrize("changes", DESIGNS, ids=str)
 @pytest.mark.parametrize("seeds", [2, 4])
-def test_the_power_of_seeds_is_that_of_experiments_drawn_run_by_run(changes, seeds):
+def test_the_power_of_seeds_equals_a_simulation_run_by_run(changes, seeds):
     variances = replace(UNIT_VARIANCES, arms=3, **changes)
     shared = variances.overlap * 2 * sum(variances.finetuning) / seeds
     seeds_by_arm = dict.fromkeys("abc", seeds)
@@ -285,7 +285,7 @@ def test_the_power_of_seeds_is_that_of_experiments_drawn_run_by_run(changes, see
     ("blocks", "finetunings", "overlap", "difference"),
     [(2, 1, 0.9, 6.0), (4, 1, 0.7, 2.5), (4, 3, 0.0, 2.5)],
 )
-def test_the_power_of_pretrainings_is_that_of_experiments_drawn_block_by_block(
+def test_the_power_of_pretrainings_equals_a_simulation_block_by_block(
     blocks, finetunings, overlap, difference
 ):
     variances = Variances(

@@ -25,7 +25,7 @@ def test_cells_are_numbered_by_arm_and_pretraining_seed():
     assert unequal_runs().cells.tolist() == expected
 
 
-def test_means_by_block_are_those_of_each_blocks_runs():
+def test_means_by_block_average_the_runs_of_each_block():
     expected = [[3.0, 5.0], [4.0, 5.0]]
     assert unequal_runs().by_block().tolist() == expected
 
@@ -48,14 +48,14 @@ def test_one_fine_tuning_seed_for_each_pretraining_has_no_variance():
     assert np.isnan(runs.finetuning_variance)
 
 
-def test_the_variance_over_unequal_numbers_of_runs_is_that_of_each_arm():
+def test_each_arm_has_a_variance_over_its_own_number_of_runs():
     variances, counts = unequal_runs().variances()
     assert counts.tolist() == [4, 3]
     expected = [np.var([5, 1, 2, 6], ddof=1), np.var([4, 8, 2], ddof=1)]
     assert variances.tolist() == pytest.approx(expected)
 
 
-def test_runs_of_some_arms_stand_in_the_order_in_which_these_are_given():
+def test_runs_of_some_arms_are_in_the_order_of_the_given_arms():
     runs = unequal_runs().for_arms([1, 0])
     assert runs.values.tolist() == [4.0, 8.0, 2.0, 5.0, 1.0, 2.0, 6.0]
     assert runs.arms.tolist() == [0, 0, 0, 1, 1, 1, 1]

@@ -62,7 +62,7 @@ def test_the_shared_variance_is_subtracted_once():
     assert variance == pytest.approx(expected)
 
 
-def test_the_variance_is_never_below_that_of_the_examples():
+def test_the_variance_is_never_below_the_variance_over_examples():
     spread = spread_of([1.0, 1.0], [3, 3])
     variance, _ = combine_variances([spread], [0, 1], 4.0, 5.0)
     assert variance == pytest.approx(4.0)

@@ -71,7 +71,7 @@ def multipletests():
 
 
 @given(values=st.lists(st.floats(0, 1), min_size=1, max_size=30))
-def test_holm_is_that_of_statsmodels(multipletests, values):
+def test_holm_equals_statsmodels(multipletests, values):
     p_values = np.array(values)
     factors = holm(p_values, len(p_values))
     adjusted = np.minimum(1, factors * p_values)
@@ -88,8 +88,8 @@ def test_tests_that_were_not_made_count_as_the_largest_p_values(multipletests, v
     _, expected, *_ = multipletests(with_ones, method="holm")
     factors = holm(with_gaps, len(with_gaps))
     adjusted = np.minimum(1, factors * with_gaps)
-    made = slice(len(values))
-    np.testing.assert_allclose(adjusted[made], expected[made], atol=1e-12)
+    tested = slice(len(values))
+    np.testing.assert_allclose(adjusted[tested], expected[tested], atol=1e-12)
 
 
 def test_a_row_for_each_arm_but_the_reference_the_average_first():
@@ -344,7 +344,7 @@ def test_the_families_of_a_reference_pool_over_all_arms_of_their_group():
     assert (with_all["error"] > with_four["error"]).all()
 
 
-def test_where_all_arms_are_declared_errors_are_those_of_every_contrast():
+def test_errors_are_the_same_if_all_contrasts_are_declared():
     groups = assess_first_four(draw_eight_arms({"seeds": 3}))
     contrasts = [("b", "a"), ("c", "a"), ("d", "a")]
     frame = declared_verdicts(groups, contrasts)
@@ -423,7 +423,7 @@ def test_a_loss_has_no_average_with_a_task(verdicts_on_a_loss):
     assert verdicts_on_a_loss["column"].tolist() == ["validation_loss", "rte"]
 
 
-def test_pretraining_seeds_are_blocks_whose_variance_is_found():
+def test_the_variance_over_pretraining_seeds_is_found():
     """The strengths vary by 0.08 over pretrainings and 0.02 over fine-tunings.
 
     So the deviations have the ratio 2, whatever the arms of a block share.
@@ -538,7 +538,7 @@ def test_a_column_of_the_average_is_there_before_any_of_its_arms_has_run():
 
 
 @pytest.mark.parametrize("seeds", [6, 12])
-def test_the_paired_test_is_that_of_scipy(seeds):
+def test_the_paired_test_equals_scipys(seeds):
     first, second = np.random.default_rng(4).normal(size=(2, seeds))
     expected = ttest_rel(first, second).pvalue
     assert paired_p(first - second) == pytest.approx(expected)

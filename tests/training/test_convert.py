@@ -39,7 +39,7 @@ def output(model):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_auto_model_reads_what_a_graft_starts_from(variant, bert, tmp_path):
+def test_auto_model_reads_a_converted_checkpoint(variant, bert, tmp_path):
     before = torch.random.get_rng_state()
     record = convert(str(bert), tmp_path / "out", variant)
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -54,7 +54,7 @@ def test_auto_model_reads_what_a_graft_starts_from(variant, bert, tmp_path):
     assert (max(record["relative_error"]) < 1e-5) == start.exact
 
 
-def test_the_record_says_what_was_converted_into_what(bert, tmp_path):
+def test_the_record_names_the_source_and_the_variant_of_a_conversion(bert, tmp_path):
     options = {"terms": ["word-word", "word-position"]}
     record = convert(str(bert), tmp_path / "out", "four-term", options)
     assert json.loads((tmp_path / "out" / "conversion.json").read_text()) == record

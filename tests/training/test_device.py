@@ -37,7 +37,7 @@ def capable(monkeypatch):
         (("avx512_bf16",), "bf16"),
     ],
 )
-def test_a_cpu_computes_in_bf16_where_it_has_instructions_for_it_unless_told_otherwise(
+def test_a_cpu_with_instructions_for_bf16_computes_in_it_by_default(
     capable, monkeypatch, names, precision
 ):
     capable(*names)

@@ -112,7 +112,7 @@ def test_a_cell_leaves_logits_of_each_example_of_each_split(finished):
         assert logits.dtype == np.float32
 
 
-def test_the_score_of_a_cell_is_that_of_its_logits_after_the_last_epoch(finished):
+def test_the_score_of_a_cell_follows_from_its_logits_after_the_last_epoch(finished):
     record = finished.outcome.record
     scores = {}
     for split in TASKS[finished.task].validation_splits:
@@ -253,9 +253,7 @@ def test_where_memory_is_short_batches_go_through_in_parts(plugin_bench):
     assert limited.record.training_tokens == unlimited.record.training_tokens
 
 
-def test_a_row_that_does_not_fit_and_what_is_no_lack_of_memory_are_errors(
-    plugin_bench, monkeypatch
-):
+def test_a_row_that_does_not_fit_and_errors_besides_memory_are_raised(plugin_bench, monkeypatch):
     monkeypatch.setattr(Greedy, "room", 0)
     with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
         plugin_bench(Greedy).run("own")
@@ -316,7 +314,7 @@ VALIDATION = {"cola": "validation", "stsb": "validation", "mnli": "validation_ma
 
 
 @pytest.mark.usefixtures("short_cells_too")
-def test_cells_of_an_arm_share_fixed_steps_and_what_ran_before_changes_no_bit(bench_of):
+def test_cells_of_an_arm_share_fixed_steps_and_earlier_cells_change_no_bit(bench_of):
     """With dropout."""
     bench = bench_of(arms=["add", "none"], seeds=[1, 2], tasks=["cola", "rte", "stsb"])
     alone = weights_digest(bench.run("add", "rte", 2, compute=FIXED).model.state_dict())

@@ -81,7 +81,7 @@ def test_predictions_in_half_precision_are_the_rounded_ones(run):
         assert half.predictions[name].dtype == np.float32, name
 
 
-def test_scores_are_those_of_the_rounded_predictions(run):
+def test_scores_follow_from_the_rounded_predictions(run):
     """A correlation shows the difference between the two."""
     exact, inputs = run("stsb")
     half, _ = run("stsb", finetuning={"predictions": "float16"})
@@ -100,7 +100,7 @@ def test_a_slice_that_is_held_out_is_scored_after_each_epoch_and_is_no_result(ru
     assert set(outcome.record.scores) == splits
 
 
-def test_the_scores_of_a_slice_that_is_held_out_are_those_of_its_rows(run):
+def test_the_scores_of_a_held_out_slice_follow_from_its_rows(run):
     """The slice is a quarter of 48 rows, which no update has seen."""
     outcome, inputs = run("mnli", finetuning={"held_out_share": 0.25, "epochs": 2})
     _, [cell] = settle_jobs(inputs)
@@ -118,7 +118,7 @@ def test_every_validation_set_with_one_answer_to_everything_is_noted_and_no_slic
     assert outcome.record.collapsed == tuple(TASKS["mnli"].validation_splits)
 
 
-def test_a_graft_says_what_it_has_kept_of_each_table(run, make_bert):
+def test_a_graft_says_how_much_of_each_table_it_has_kept(run, make_bert):
     folder = make_bert(texts=("the old cat chased a dog",))
     outcome, inputs = run(arm="concat-split", checkpoint=str(folder))
     start = inputs.first_arm.start
@@ -126,13 +126,13 @@ def test_a_graft_says_what_it_has_kept_of_each_table(run, make_bert):
     assert set(outcome.record.variance_kept) == {"tokens", "positions", "segments"}
 
 
-def test_seconds_of_training_are_without_those_of_any_evaluation(run):
+def test_seconds_of_training_do_not_count_evaluations(run):
     """There are three epochs, with one batch of validation each."""
     facts = run(kind=Slow, finetuning={"epochs": 3})[0].record
     assert facts.training_seconds + 0.3 <= facts.seconds
 
 
-def test_where_memory_is_short_predictions_go_through_in_parts_as_small_as_those_of_training(
+def test_if_memory_is_short_predictions_are_computed_in_as_small_parts_as_training(
     run, monkeypatch
 ):
     monkeypatch.setattr(evaluation, "EVALUATION_TOKENS", 400)

@@ -148,7 +148,7 @@ def taken_steps(compute: Compute, seeds=(1, 2)) -> tuple[list[float], dict[str, 
     return losses, model.state_dict()
 
 
-def test_the_first_steps_are_those_of_the_optimizer():
+def test_the_first_steps_equal_the_optimizers():
     """The rehearsal before the first step changes no weight."""
     losses, weights = taken_steps(FIXED)
     model = model_of()

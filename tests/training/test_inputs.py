@@ -35,9 +35,7 @@ def plan_of(inputs: Inputs) -> Plan:
     return make_plan(inputs)
 
 
-def test_a_checkpoint_changed_in_place_is_another_start_and_what_was_read_stays(
-    inputs_of, make_bert
-):
+def test_a_checkpoint_changed_in_place_is_another_start_and_read_weights_stay(inputs_of, make_bert):
     folder = make_bert()
     first = inputs_of(checkpoint=str(folder))
     second = inputs_of(checkpoint=str(folder))
@@ -131,7 +129,7 @@ def test_a_diagnostic_set_that_cannot_be_read_is_an_error(inputs_from, source):
         plan_of(inputs_from(source, "test"))
 
 
-def test_the_record_names_the_diagnostic_set_which_changes_no_other_prediction(inputs_from):
+def test_the_record_names_the_diagnostic_set_and_no_other_prediction_changes(inputs_from):
     outcomes = []
     for source in (DemoSource(), WithoutAx()):
         inputs = inputs_from(source, "test")

@@ -220,7 +220,7 @@ def test_the_device_shows_a_wait():
 
 
 @pytest.mark.parametrize("variant", ["add", "concat", "untied"])
-def test_the_model_is_that_of_adamw_on_the_whole_table(split, variant):
+def test_the_model_equals_adamw_on_the_whole_table(split, variant):
     """The comparison is in double precision, with a strong decay."""
     assert len(np.unique(split.ids)) < config().vocab_size / 2
     chosen = settings(weight_decay=0.5, clip_norm=1e6)

@@ -134,7 +134,7 @@ def sequences_of(text: PackedText) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_text_is_packed_alike_however_many_sentences_are_encoded_at_once(
+def test_packing_does_not_depend_on_how_many_sentences_are_encoded_at_once(
     pairs, monkeypatch, tmp_path
 ):
     packed = []
@@ -147,7 +147,7 @@ def test_text_is_packed_alike_however_many_sentences_are_encoded_at_once(
         assert [sequences_of(text[split]) for text in packed] == [expected] * 3, split
 
 
-def test_text_whose_blank_lines_part_documents_is_packed_by_itself(monkeypatch, tmp_path):
+def test_a_text_with_blank_lines_between_documents_has_its_own_packing(monkeypatch, tmp_path):
     """Both corpora have the same text, the same digest, and one cache."""
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
     corpus_of_lines = corpus_of([["W1 W2 W3", "", "W4 W5", "", "W6 W7 W8"] * 3])

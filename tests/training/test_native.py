@@ -202,7 +202,7 @@ def logits_and_gradients(model, forward) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_and_gradients_without_dropout_equal_those_of_transformers(
+def test_logits_and_gradients_without_dropout_equal_transformers(
     family, tmp_path, words, inputs_of
 ):
     blocks = BLOCKS.get(family, "num_hidden_layers")

@@ -150,7 +150,7 @@ def test_a_text_that_spells_the_end_token_is_no_matter_to_other_families(
     assert plan_of(folder, tasks=["rte"], data=glue_with("The end [SEP] comes early .")).cells
 
 
-def test_code_of_a_checkpoint_is_said_never_to_run(texts, tmp_path, plan_of):
+def test_an_error_says_that_code_of_a_checkpoint_never_runs(texts, tmp_path, plan_of):
     folder = save_checkpoint(tmp_path, "bert", texts)
     edit_settings(
         folder,
@@ -163,7 +163,7 @@ def test_code_of_a_checkpoint_is_said_never_to_run(texts, tmp_path, plan_of):
         plan_of(folder, tasks=["rte"])
 
 
-def test_code_that_comes_with_a_tokenizer_is_said_never_to_run(texts, tmp_path):
+def test_an_error_says_that_code_of_a_tokenizer_never_runs(texts, tmp_path):
     folder = save_checkpoint(tmp_path, "bert", texts)
     (folder / "tokenizer.json").unlink()
     settings = {"tokenizer_class": "Mine", "auto_map": {"AutoTokenizer": ["mine.Mine", None]}}
@@ -191,7 +191,7 @@ def test_weights_of_other_shapes_than_the_settings_say_are_named(texts, tmp_path
 
 
 @pytest.mark.parametrize("changes", [{"vocab_size": 40}, {"model_type": "dpr"}], ids=str)
-def test_a_file_is_said_to_be_cut_short_only_where_it_may_be(changes, texts, tmp_path, plan_of):
+def test_an_error_names_a_cut_file_only_if_a_file_may_be_cut(changes, texts, tmp_path, plan_of):
     folder = save_checkpoint(tmp_path, "bert", texts)
     edit_settings(folder, **changes)
     with pytest.raises(UserError) as caught:
@@ -200,7 +200,7 @@ def test_a_file_is_said_to_be_cut_short_only_where_it_may_be(changes, texts, tmp
 
 
 @pytest.mark.parametrize("form", ["model.safetensors", "pytorch_model.bin"])
-def test_a_file_that_is_cut_short_is_said_to_be(form, texts, tmp_path, plan_of):
+def test_an_error_says_that_a_file_is_cut_short(form, texts, tmp_path, plan_of):
     folder = save_checkpoint(tmp_path, "bert", texts)
     path = folder / form
     if form == "pytorch_model.bin":

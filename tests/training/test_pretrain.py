@@ -140,7 +140,7 @@ def test_the_seed_decides_all_weights_but_biases_and_norms():
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_dropout_of_pretraining_is_not_that_of_the_checkpoint(tmp_path, rate):
+def test_dropout_of_pretraining_replaces_the_checkpoints(tmp_path, rate):
     tiny = Tiny.of(tmp_path / "its own", steps=3, dropout=rate)
     scratch = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
     expected = Tiny.of(tmp_path / "of all", scratch=scratch, steps=3).finish().record
@@ -154,7 +154,7 @@ def test_dropout_of_pretraining_is_not_that_of_the_checkpoint(tmp_path, rate):
 
 
 @pytest.mark.parametrize("compute", [CPU, BF16], ids=["float32", "bf16"])
-def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(
+def test_validation_is_the_mean_over_masked_tokens_and_is_kept_by_document(
     tmp_path, monkeypatch, compute
 ):
     monkeypatch.setattr(packing, "PIECE_TOKENS", 40)
@@ -217,7 +217,7 @@ def test_where_memory_is_short_it_goes_on_with_half_the_rows(tmp_path, monkeypat
     assert limited.train_loss == pytest.approx(unlimited.train_loss, rel=1e-5)
 
 
-def test_a_run_that_diverges_says_what_was_spent(tmp_path, monkeypatch):
+def test_a_run_that_diverges_has_a_record_of_its_costs(tmp_path, monkeypatch):
     monkeypatch.setitem(VARIANTS, "diverging", Diverging)
     monkeypatch.setattr(Diverging, "in_training", False)
     message = "validation loss is nan at step 10"
@@ -236,7 +236,7 @@ def test_a_batch_without_a_word_that_the_tokenizer_knows_is_no_divergence(tmp_pa
     assert np.isfinite(tiny.finish().record.train_loss)
 
 
-def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
+def test_the_rate_is_linear_or_stays_between_warm_up_and_decay():
     usual = {
         "corpus": ["x"],
         "steps": 10,
@@ -446,7 +446,7 @@ def test_a_damaged_state_is_refused_and_left_as_it_is(stopped, share):
     assert stopped.files() == before
 
 
-def test_checkpoints_of_the_steps_asked_for_are_kept_and_replace_those_of_an_earlier_run(tmp_path):
+def test_the_asked_checkpoints_are_kept_and_replace_an_earlier_runs(tmp_path):
     """As where the record was deleted, and the state with it, or a checkpoint is wanted since."""
     tiny = Tiny.of(tmp_path, checkpoints=[10, 5])
     tiny.finish()

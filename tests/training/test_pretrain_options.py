@@ -154,7 +154,7 @@ def test_every_validation_has_the_same_masks(tmp_path):
         ("adapted", "adapted"),
     ],
 )
-def test_what_a_checkpoint_is_after_a_pretraining_follows_from_what_it_was(origin, after):
+def test_the_origin_after_a_pretraining_follows_from_the_origin_before(origin, after):
     start = Start(config(), {}, origin)
     assert build_masked_lm(start, SEED).config.origin == after
 
@@ -185,7 +185,7 @@ class Slow(VARIANTS["add"]):
         return super().forward(token_ids, segment_ids)
 
 
-def test_seconds_of_a_pretraining_are_without_those_of_its_validations(tmp_path, monkeypatch):
+def test_seconds_of_a_pretraining_do_not_count_validations(tmp_path, monkeypatch):
     monkeypatch.setitem(VARIANTS, "slow", Slow)
     tiny = Tiny.of(tmp_path, "slow", steps=STEPS, validations=4)
     began = time.perf_counter()

@@ -21,7 +21,7 @@ def runs_of_transformers(rows: int, batch_size: int) -> int:
 
 
 @pytest.mark.parametrize(("rows", "batch_size"), [(70, 4), (2001, 2), (33, 1), (1000, 16)])
-def test_runs_are_as_long_as_those_of_transformers(rows, batch_size):
+def test_runs_are_as_long_as_in_transformers(rows, batch_size):
     """Each run has the rows of a stretch of the same permutation, sorted by length."""
     length = runs_of_transformers(rows, batch_size)
     lengths = np.random.default_rng(0).integers(1, 500, size=rows)

@@ -85,7 +85,7 @@ class PlainScores:
 
 @pytest.mark.usefixtures("small_demo")
 @pytest.mark.parametrize("arm", ["add", "untied"])
-def test_a_cell_of_another_seed_with_two_validation_sets_is_what_plain_torch_trains(arm, tiny):
+def test_a_cell_of_another_seed_with_two_validation_sets_equals_plain_torch(arm, tiny):
     """There are three epochs with dropout, and a last batch that is not full."""
     finetuning = {
         "epochs": 3,

@@ -71,6 +71,6 @@ def test_logits_of_pairs_are_those_with_segments_where_the_encoder_has_weights_f
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
 
 
-def test_no_family_whose_forward_takes_segments_is_forgotten():
+def test_every_family_whose_forward_takes_segments_is_listed():
     taking = {family for family in CLASSES if takes_segments(family)}
     assert taking <= {*TAKE_SEGMENTS, *LEFT_OUT}

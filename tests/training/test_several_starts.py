@@ -95,7 +95,7 @@ def test_the_last_few_starts_stay_in_memory(pretrained):
     assert pretrained.cell_start(last_cells[0]) is not starts[0]
 
 
-def test_no_two_checkpoints_are_alike(pretrained):
+def test_all_checkpoints_differ(pretrained):
     jobs, _ = settle_jobs(pretrained)
     kept = product(jobs, STEPS)
     digests = [pretrained.store.pretraining(job.id).weights[step] for job, step in kept]

@@ -85,7 +85,7 @@ def test_two_revisions_of_a_checkpoint_have_weights_tokenizers_and_digests_of_th
     assert torch.equal(starts["add-b"], starts["untied-b"])
 
 
-def test_a_limit_of_the_task_holds_beside_that_of_all_tasks(inputs_of):
+def test_the_limit_of_a_task_and_the_limit_of_all_tasks_both_hold(inputs_of):
     """Train has the smaller of both limits, and validation has the limit of all tasks."""
     finetuning = {"tasks": {"rte": {"limit": 6}}}
     inputs = inputs_of(arms=["add"], tasks=["rte", "cola"], limit=10, finetuning=finetuning)
@@ -99,7 +99,7 @@ def test_a_limit_of_the_task_holds_beside_that_of_all_tasks(inputs_of):
     assert rows["cola"]["validation"] == 10
 
 
-def test_what_starts_from_a_model_of_mnli_is_still_what_its_arm_was_before(inputs_of, make_bert):
+def test_a_start_from_a_model_of_mnli_keeps_the_facts_of_its_arm(inputs_of, make_bert):
     """A graft that has lost something says so, and the weights are those of the model that was
     kept.
     """

@@ -47,7 +47,7 @@ def tokenizer():
 
 
 @given(odd_texts=st.lists(ODD, max_size=4))
-def test_a_vocabulary_is_that_of_tokenizers_own_training_and_its_inner_characters_stand_in_order(
+def test_a_vocabulary_equals_tokenizers_own_training_with_sorted_inner_characters(
     odd_texts,
 ):
     texts = [
@@ -178,7 +178,7 @@ def test_the_packages_that_a_sentencepiece_model_needs_are_named(
         load_tokenizer(str(deberta))
 
 
-def test_a_sentencepiece_model_that_cannot_be_read_is_said_to_be_damaged(deberta):
+def test_an_error_says_that_a_sentencepiece_model_is_damaged(deberta):
     pytest.importorskip("sentencepiece")
     pytest.importorskip("google.protobuf")
     with pytest.raises(
@@ -279,7 +279,7 @@ def all_that_it_decides(tokenizer):
 
 
 @pytest.mark.parametrize("case", [*COUNTS, *COUNTS_NOT])
-def test_the_digest_changes_with_what_changes_an_id_and_with_nothing_else(case):
+def test_the_digest_changes_if_and_only_if_an_id_changes(case):
     change = (COUNTS | COUNTS_NOT)[case]
     before = train_tokenizer(TEXTS, 90)
     after = change(train_tokenizer(TEXTS, 90))
@@ -295,7 +295,7 @@ SEQUENCES = {
 
 
 @pytest.mark.parametrize("kind", SEQUENCES)
-def test_words_are_those_of_the_vocabularys_marks_between_separators(kind):
+def test_words_follow_the_vocabularys_marks_between_separators(kind):
     sequence = SEQUENCES[kind].split()
     names = [*dict.fromkeys([*SPECIAL.values(), *sequence, "Ġ" * (kind == "bytes") or "▁"])]
     model = models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="[UNK]")

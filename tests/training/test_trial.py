@@ -98,7 +98,7 @@ def after_a_step(model: NativeClassifier, tokens: TokenisedTask, table_of) -> di
 
 
 @pytest.mark.parametrize("family", families("reformer"))  # it hashes at random
-def test_a_step_with_the_used_rows_alone_is_that_of_the_whole_table(family, tokens):
+def test_a_step_with_the_used_rows_alone_equals_a_step_with_the_whole_table(family, tokens):
     model = NativeClassifier(model_of(family), reads_segments=False, pads_left=family == "xlnet")
     short = after_a_step(model, tokens, used_rows_only)
     of_whole_table = after_a_step(model, tokens, lambda *_: nullcontext())
@@ -151,9 +151,7 @@ def test_a_planned_cell_has_the_logits_that_each_text_has_alone(family, inputs_o
 @pytest.mark.parametrize(
     ("family", "side"), [("bert", "left"), ("gpt2", "left"), ("xlnet", "right")]
 )
-def test_the_side_on_which_the_tokenizer_pads_makes_no_text_depend_on_others(
-    family, side, inputs_of
-):
+def test_no_text_depends_on_others_whatever_side_the_tokenizer_pads(family, side, inputs_of):
     assert make_plan(inputs_of(family, side)).cells
 
 
@@ -168,7 +166,7 @@ def test_a_cell_is_trained_in_bf16_or_says_that_it_was_trained_in_float32(family
     )
 
 
-def test_who_computes_in_float32_is_said_before_compute(inputs_of, tmp_path):
+def test_arms_that_compute_in_float32_are_named_before_compute(inputs_of, tmp_path):
     console = Console(file=io.StringIO(), width=200)
     values = inputs_of("deberta").experiment
     glue_bench.run(

@@ -17,7 +17,7 @@ from glue_bench.training.tokenizers import SPECIAL, tokenizer_digest, train_toke
 
 @pytest.mark.parametrize("variant", ["untied", "concat-split", "none"])
 @torch.no_grad()
-def test_the_error_of_a_conversion_is_that_of_the_tokens_that_are_no_padding(variant):
+def test_the_error_of_a_conversion_leaves_padding_out(variant):
     """The error is computed token by token, at the input and after each block."""
     model = random_model(EncoderModel, encoder_config("add", num_hidden_layers=3))
     before = Start(model.config, model.state_dict(), "pretrained")
@@ -39,7 +39,7 @@ def test_the_error_of_a_conversion_is_that_of_the_tokens_that_are_no_padding(var
         assert errors[layer] == pytest.approx((lost / size) ** 0.5, rel=1e-4), f"layer {layer}"
 
 
-def test_tokenizers_whose_special_tokens_have_changed_places_have_other_digests():
+def test_swapped_special_tokens_change_the_digest_of_a_tokenizer():
     """Text becomes the same ids, but [CLS] and [SEP] of a pretraining, or padding and the mask, are
     others.
     """
