@@ -80,8 +80,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, but not among the modules that are imported by now."""
+    """Collect garbage again, more rarely than usual, and not among the modules that are imported
+    by now.
+    """
     gc.freeze()
+    gc.set_threshold(10_000)
     gc.enable()
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from glue_bench.data.origin import Origin
 
@@ -60,7 +61,7 @@ class Task:
     benchmark: str = "GLUE"
     origin: Origin | None = None
 
-    @property
+    @cached_property
     def name(self) -> str:
         """What configurations, records and the hub call it."""
         return self.title.lower().replace("-", "")
@@ -80,7 +81,7 @@ class Task:
         """Splits that are scored; two for MNLI, none for AX."""
         return tuple(name for name in self.splits if name.startswith("validation"))
 
-    @property
+    @cached_property
     def columns(self) -> dict[str, str]:
         """The leaderboard column of each scored split."""
         endings = {"validation": "", "validation_matched": "_m", "validation_mismatched": "_mm"}

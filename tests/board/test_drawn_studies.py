@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from helpers.stored import Bench
 
 from glue_bench.board.compare import Comparison, leaderboard_frame, open_comparison
 from glue_bench.data.metrics import score
@@ -43,8 +44,9 @@ def run(bench, cell, generator) -> None:
     bench.predict(cell["cell_id"], logits)
 
 
-@pytest.fixture(params=product(range(3), ("mean", "median")), ids=str)
-def comparison(request, bench) -> Comparison:
+@pytest.fixture(scope="module", params=product(range(3), ("mean", "median")), ids=str)
+def comparison(request, tmp_path_factory) -> Comparison:
+    bench = Bench(tmp_path_factory.mktemp("drawn") / "toy")
     draw, statistic = request.param
     generator = np.random.default_rng(draw)
     for task in ("rte", "cola", "mnli"):
@@ -91,12 +93,13 @@ def test_a_run_that_collapsed_at_the_reported_rate_is_marked(comparison):
         assert (column in frame["collapsed"][arm].split(";")) == is_collapsed
 
 
-def ranked_tables(comparison: Comparison) -> list[Table]:
+@pytest.fixture(scope="module")
+def ranked_tables(comparison) -> tuple[Table, ...]:
     """Return the tables of the page with scores, without the tables Setup and Arms."""
     return leaderboard_page(comparison).tables[:-2]
 
 
-def cells_of(tables: list[Table]) -> list:
+def cells_of(tables: tuple[Table, ...]) -> list:
     cells: list = []
     for table in tables:
         for row in table.rows:
@@ -104,18 +107,18 @@ def cells_of(tables: list[Table]) -> list:
     return cells
 
 
-def test_the_legend_explains_marks_where_there_are_any(comparison):
-    tables = ranked_tables(comparison)
-    has_marks = any(set(cell.text) & set("†‡*◇" + MISSING) for cell in cells_of(tables))
-    assert (MARKS_NOTE in tables[-1].legend) == has_marks
+def test_the_legend_explains_marks_where_there_are_any(ranked_tables):
+    cells = cells_of(ranked_tables)
+    has_marks = any(set(cell.text) & set("†‡*◇" + MISSING) for cell in cells)
+    assert (MARKS_NOTE in ranked_tables[-1].legend) == has_marks
 
 
-def test_the_legend_explains_bold_and_verdicts_where_there_are_any(comparison):
-    tables = ranked_tables(comparison)
-    is_judged = any(cell.bold or set(cell.text) & set("▲▼") for cell in cells_of(tables))
-    assert (LEGEND["bold"] in tables[-1].legend) == is_judged
+def test_the_legend_explains_bold_and_verdicts_where_there_are_any(ranked_tables):
+    cells = cells_of(ranked_tables)
+    is_judged = any(cell.bold or set(cell.text) & set("▲▼") for cell in cells)
+    assert (LEGEND["bold"] in ranked_tables[-1].legend) == is_judged
 
 
-def test_the_legend_explains_medians_where_scores_are_medians(comparison):
-    legend = ranked_tables(comparison)[-1].legend
+def test_the_legend_explains_medians_where_scores_are_medians(comparison, ranked_tables):
+    legend = ranked_tables[-1].legend
     assert (LEGEND["medians"] in legend) == (comparison.board.protocol.seeds == "median")

@@ -128,12 +128,13 @@ def example():
     return figure
 
 
-@pytest.fixture
-def saved(tmp_path):
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
     """The files of the example, by their formats."""
-    save_figure(example(), tmp_path / "new" / "loss.first")
+    folder = tmp_path_factory.mktemp("figures") / "new"
+    save_figure(example(), folder / "loss.first")
     contents = {}
-    for path in (tmp_path / "new").iterdir():
+    for path in folder.iterdir():
         contents[path.suffix[1:]] = path.read_bytes()
     return contents
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.read_pages import Read, read_markdown
-from helpers.stored import history_of
+from helpers.stored import Bench, history_of
 from rich.console import Console
 
 from glue_bench.board.compare import open_comparison
@@ -78,9 +78,10 @@ def test_scores_that_are_equal_after_rounding_are_all_bold_and_a_single_arm_is_n
     assert bold == expected
 
 
-@pytest.fixture
-def row_of_add(bench):
-    """The scores of an arm by title. Some runs collapsed, and some are missing."""
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory) -> Path:
+    """Runs of an arm. Some collapsed, and some are missing."""
+    bench = Bench(tmp_path_factory.mktemp("marked") / "toy")
     for seed, value in ((1, 0.60), (2, 0.62), (3, 0.67)):
         bench.finish("rte", seed, value)
     bench.finish("cola", 1, 0.6101, collapsed=["validation"])
@@ -93,7 +94,13 @@ def row_of_add(bench):
     bench.finish("mrpc", 1, 0.5, rate=1e-5, collapsed=["validation"])
     bench.finish("mrpc", 1, 0.6)
     bench.finish("mnli", 1, 0.33, collapsed=["validation_matched"])
-    _, (table, *_) = shown(bench.plan())
+    return bench.plan()
+
+
+@pytest.fixture(scope="module")
+def row_of_add(marked) -> dict[str, str]:
+    """The scores of the arm by title."""
+    _, (table, *_) = shown(marked)
     return dict(zip(table.header, table.texts[0], strict=True))
 
 
@@ -118,10 +125,9 @@ def test_a_task_that_has_not_run_has_no_column(row_of_add):
     assert "SST-2" not in row_of_add
 
 
-@pytest.mark.usefixtures("row_of_add")
-def test_runs_and_undefined_scores_are_counted(bench):
+def test_runs_and_undefined_scores_are_counted(marked):
     expected = "10 of 12 planned; 0 records left out; 2 undefined scores"
-    assert facts(bench.path)["Runs"] == expected
+    assert facts(marked)["Runs"] == expected
 
 
 PROCESSORS = [

@@ -228,7 +228,8 @@ def with_large_id(content: bytes) -> bytes:
 
 LONG_ROWS = [f"{HEAD}0\t{'w' * size}\tb\tentailment\n" for size in (2**20, 2 * 10**7)]
 PLACES: dict[str, Iterable[Content]] = {
-    "tiny cells/*/record.json verify": JSON_TEXTS,
+    "tiny cells/*/record.json verify": (),
+    "tiny cells/*/record.json status": JSON_TEXTS,
     "tiny plan.json status": JSON_TEXTS,
     "tiny cells/*/record.json leaderboard": (),
     "tiny pretrainings/*/record.json verify": (),

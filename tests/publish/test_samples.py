@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import jsonschema
 import numpy as np
 import pytest
-from helpers.stored import ROWS, history_of
+from helpers.stored import ROWS, Bench, history_of
 
 from glue_bench.board.board import open_board
 from glue_bench.board.column_runs import OTHER_EPOCH
@@ -21,6 +22,7 @@ from glue_bench.publish.samples import REGRESSION
 SCHEMAS = Path(__file__).with_name("every_eval_ever")
 
 
+@cache
 def validator(name: str) -> jsonschema.Draft7Validator:
     """A schema of the project: of logs (`eval`), or of lines (`instance_level_eval`)."""
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
@@ -35,39 +37,40 @@ class Written(NamedTuple):
     samples: Path
 
 
-@pytest.fixture
-def write(bench, tmp_path):
-    """A function that writes the logs of the bench, and reads those of each arm that has lines."""
-
-    def write(**plan: Any) -> dict[str, Written]:
-        summary = write_logs([open_board(bench.plan(**plan))], tmp_path / "out", "my-lab")
-        written: dict[str, Written] = {}
-        for name in summary["samples"]:
-            samples = tmp_path / "out" / name
-            log_file = tmp_path / "out" / name.replace("_samples.jsonl", ".json")
-            log = json.loads(log_file.read_bytes())
-            lines = [json.loads(line) for line in samples.read_text().splitlines()]
-            arm = log["model_info"]["name"].removeprefix("toy-")
-            written[arm] = Written(log, lines, samples)
-        return written
-
-    return write
+def write(bench: Bench, out: Path, **plan: Any) -> dict[str, Written]:
+    """Write the logs of a bench, and read those of each arm that has lines."""
+    summary = write_logs([open_board(bench.plan(**plan))], out, "my-lab")
+    written: dict[str, Written] = {}
+    for name in summary["samples"]:
+        samples = out / name
+        log_file = out / name.replace("_samples.jsonl", ".json")
+        log = json.loads(log_file.read_bytes())
+        lines = [json.loads(line) for line in samples.read_text().splitlines()]
+        arm = log["model_info"]["name"].removeprefix("toy-")
+        written[arm] = Written(log, lines, samples)
+    return written
 
 
-@pytest.fixture
-def two_arms(bench):
+def two_arms(folder: Path) -> Bench:
     """Two arms with three runs on RTE and MNLI, of which all predictions are stored."""
+    bench = Bench(folder)
     for arm, accuracy in (("add", 0.6), ("untied", 0.8)):
         bench.finish_predicted("rte", arm, accuracy, spread=0.1)
         bench.finish_predicted("mnli", arm, accuracy, spread=0.1)
+    assert len(bench.runs) == 12
     return bench
 
 
-@pytest.fixture
-def written(two_arms, write):
-    """What was written of the two arms."""
-    assert len(two_arms.runs) == 12
-    return write()
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    """The folder of the two arms."""
+    return tmp_path_factory.mktemp("samples") / "toy"
+
+
+@pytest.fixture(scope="module")
+def written(results, tmp_path_factory) -> dict[str, Written]:
+    """What was written of them."""
+    return write(two_arms(results), tmp_path_factory.mktemp("written") / "out")
 
 
 def test_logs_and_lines_are_valid_against_the_projects_schemas(written):
@@ -125,28 +128,29 @@ def test_a_line_is_right_where_its_prediction_is_the_reference(written):
     assert answers == {"entailment", "not_entailment", "neutral", "contradiction"}
 
 
-def test_compare_reads_the_lines_as_it_reads_the_folder(two_arms, written):
+def test_compare_reads_the_lines_as_it_reads_the_folder(results, written):
     """Seeds, examples and scores come back, so that the verdict on each column is the same.
 
     That on the average is not: a file does not say that one run is scored on both sets of MNLI.
     """
     files = [arm.samples for arm in written.values()]
     contrasts = compare_paths(files, reference="my-lab/toy-add").contrasts
-    expected = compare_paths([two_arms.path], reference="add").contrasts
+    expected = compare_paths([results], reference="add").contrasts
     for name in ("difference", "low", "high", "p_adjusted"):
         values = expected.loc[expected["column"] != AVERAGE, name].tolist()
         found = contrasts.loc[contrasts["column"] != AVERAGE, name].tolist()
         assert found == pytest.approx(values), name
 
 
-def test_clusters_of_examples_come_back(two_arms, write):
+def test_clusters_of_examples_come_back(tmp_path):
     """Rows of MNLI that share a premise count as one; the tests' labels say which."""
-    labels = two_arms.labels["mnli"]
+    bench = two_arms(tmp_path / "toy")
+    labels = bench.labels["mnli"]
     pairs = np.arange(ROWS) // 2
-    two_arms.labels["mnli"] = labels | {"clusters": dict.fromkeys(labels["gold"], pairs)}
-    files = [arm.samples for arm in write().values()]
+    bench.labels["mnli"] = labels | {"clusters": dict.fromkeys(labels["gold"], pairs)}
+    files = [arm.samples for arm in write(bench, tmp_path / "out").values()]
     versus = compare_paths(files, reference="my-lab/toy-add", cluster="cluster").contrasts
-    expected = compare_paths([two_arms.path], reference="add").contrasts
+    expected = compare_paths([bench.path], reference="add").contrasts
     task = "glue.mnli.validation_matched"
     (low,) = versus.loc[versus["task"] == task, "low"]
     assert low == pytest.approx(expected.set_index("column")["low"]["mnli_m"])
@@ -154,15 +158,15 @@ def test_clusters_of_examples_come_back(two_arms, write):
     assert low != pytest.approx(without.set_index("task")["low"][task])
 
 
-def test_a_regression_has_no_lines_and_the_log_says_why(bench, write):
+def test_a_regression_has_no_lines_and_the_log_says_why(bench, tmp_path):
     bench.finish_predicted("rte", "add", 0.7)
     bench.finish_predicted("stsb", "add", 0.7)
-    log, lines, _ = write()["add"]
+    log, lines, _ = write(bench, tmp_path / "out")["add"]
     assert {line["evaluation_name"] for line in lines} == {"glue.rte.validation"}
     assert log["detailed_evaluation_results"]["additional_details"] == {"stsb": REGRESSION}
 
 
-def test_a_score_of_an_earlier_epoch_has_no_lines(bench, write):
+def test_a_score_of_an_earlier_epoch_has_no_lines(bench, tmp_path):
     """The predictions that are stored are those of the last epoch."""
     bench.finish_predicted("mrpc", "add", 0.7, seeds=1)
     bench.finish_predicted("rte", "add", 0.7, seeds=1)
@@ -170,11 +174,11 @@ def test_a_score_of_an_earlier_epoch_has_no_lines(bench, write):
     last = facts["scores"]["validation"]["accuracy"]
     facts["history"] = history_of("validation", "accuracy", 0.9, last)
     bench.runs["add-rte-lr2e-05-s1"] = cell, facts
-    log, lines, _ = write(config={"protocol": {"epoch": "best"}})["add"]
+    log, lines, _ = write(bench, tmp_path / "out", config={"protocol": {"epoch": "best"}})["add"]
     assert {line["evaluation_name"] for line in lines} == {"glue.mrpc.validation"}
     assert log["detailed_evaluation_results"]["additional_details"] == {"rte": OTHER_EPOCH}
 
 
-def test_without_predictions_there_is_a_log_alone(bench, write):
+def test_without_predictions_there_is_a_log_alone(bench, tmp_path):
     bench.finish("rte")
-    assert write() == {}
+    assert write(bench, tmp_path / "out") == {}

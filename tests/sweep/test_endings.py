@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import psutil
@@ -20,7 +19,7 @@ import glue_bench
 from glue_bench.errors import UserError
 from glue_bench.sweep import executors
 
-pytest.importorskip("ray")
+ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 CELLS = [stub.cell(seed) for seed in range(200)]
 DRIVER = """
@@ -100,6 +99,7 @@ def test_what_is_well_is_stored_mishaps_are_made_good_and_what_follows_a_failure
     assert ended(below(os.getpid(), "raylet", "gcs_server", "ray::"), 60)
 
 
+@pytest.mark.slow
 def test_what_every_job_would_meet_ends_the_sweep(store):
     stub.mishap(store, CELLS[0], "refuse")
     with pytest.raises(UserError, match=r"^this machine has other files$"):
@@ -152,18 +152,32 @@ def test_a_driver_ends_without_a_word_and_its_workers_with_it(start, store, numb
         pass
 
 
+def with_a_job_that_raises(error: Exception) -> executors.Ray:
+    """Return an engine without a cluster: one actor is idle, and the job of another ends with an
+    error.
+    """
+    engine = object.__new__(executors.Ray)
+    engine.ray = Mock(exceptions=ray.exceptions)
+    engine.idle = [Mock()]
+    engine.running = {"stream": (Mock(), CELLS[0])}
+    engine.ray.get.side_effect = error
+    engine.ray.wait.return_value = (["stream"], [])
+    return engine
+
+
+def test_what_a_worker_raises_is_raised_by_the_engine():
+    cause = UserError("this machine has other files")
+    error = ray.exceptions.RayTaskError("run", "its traceback", cause)
+    with pytest.raises(UserError, match=r"^this machine has other files$"):
+        with_a_job_that_raises(error.as_instanceof_cause()).wait(0.0)
+
+
 def test_idle_actors_that_may_be_gone_with_a_lost_one_get_no_job():
-    ray = object.__new__(executors.Ray)
-    ray.ray = Mock()
-    ray.idle = [Mock()]
-    ray.running = {"stream": (Mock(), CELLS[0])}
-    ray.ray.exceptions = SimpleNamespace(RayTaskError=KeyError, RayError=OSError)
-    ray.ray.get.side_effect = OSError("its node has died")
-    ray.ray.wait.return_value = (["stream"], [])
-    [(job, result)] = ray.wait(0.0)
+    engine = with_a_job_that_raises(ray.exceptions.ActorDiedError())
+    [(job, result)] = engine.wait(0.0)
     assert job == CELLS[0]
     assert result.lost
-    assert ray.idle == []
+    assert engine.idle == []
 
 
 def test_what_answers_and_is_no_cluster_is_one_line(store, monkeypatch):
