@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import islice
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.analysis.chance import LeftOut
+from glue_bench.analysis.experiment_plugins import load_plugins_of
 from glue_bench.analysis.held_out import HeldOut
 from glue_bench.analysis.hooks import (
     BATCH_SEQUENCES,
@@ -27,12 +28,8 @@ from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
-from glue_bench.model.plugins import plugin_digest
 from glue_bench.model.start import encoder, under_head, weights_digest
-from glue_bench.model.variants import VARIANTS
-from glue_bench.records.plugin_files import find_plugin
 from glue_bench.records.store import Store
-from glue_bench.records.values import Plan
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import check_vocabulary, encode, load_tokenizer
@@ -205,33 +202,6 @@ def trained_positions(name: str, rows: int) -> int:
     return rows
 
 
-def _check_plugins(plan: Plan, store: Store, name: str) -> None:
-    """Raise UserError if a pretraining used a plugin that is not loaded as it was.
-
-    Args:
-        plan: The plan of the experiment that the pretraining belongs to.
-        store: The results folder of the experiment.
-        name: The name by which the user calls the checkpoint.
-    """
-    for job in plan.pretrainings:
-        if job.plugin is None or plugin_digest(job.variant) == job.plugin:
-            continue
-        kept = find_plugin(store.folder, job.plugin)
-        files = [PurePath(place).name for place in plan.experiment.plugins]
-        if kept:
-            files = [str(kept)]
-        fault = (
-            f"arm '{job.arm}' of '{name}': "
-            f"the variant '{job.variant}' is of a plugin (SHA-256 {job.plugin})"
-        )
-        advice = "give its file"
-        if job.variant in VARIANTS:
-            fault = f"{fault}, and the file that was loaded has other content"
-            advice = "give the file as it was"
-        options = " ".join(f"--plugin {file}" for file in files) or "--plugin FILE"
-        raise UserError(f"{fault}; {advice}: {options}")
-
-
 def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
     """Find the checkpoints that the user's names stand for.
 
@@ -271,7 +241,7 @@ def _find_in_experiment(store: Store, name: str) -> tuple[list[tuple[str, str]],
     Returns labels with checkpoints, and lines about what is missing.
     """
     plan = store.plan()
-    _check_plugins(plan, store, name)
+    load_plugins_of(plan, store, name)
     jobs = [job for job in plan.pretrainings if not job.is_search]
     records = store.finished(plan).pretrainings
     checkpoints = []

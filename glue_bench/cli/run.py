@@ -23,7 +23,7 @@ from glue_bench.errors import UserError, format_duration, quoted
 from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
-    from glue_bench.api.experiments import Summary
+    from glue_bench.api.experiments import ExpectedTime, Summary
 
 RUNS = Path("runs")
 LINE_OPTIONS = {
@@ -291,21 +291,27 @@ def _print_plan(summary: "Summary") -> None:
     rows = [(count, reason) for reason, count in summary.reasons.items()]
     if rows:
         print_rows(("jobs", "why"), rows, wrap="why")
+    if summary.tokens:
+        time = _format_time(summary.pretraining_time, "pretrainings")
+        echo(f"pretraining: {summary.tokens:,} tokens in all{time}")
     if summary.steps:
-        _print_work(summary)
+        epochs = " or ".join(map(str, summary.epochs))
+        time = _format_time(summary.finetuning_time, "cells")
+        echo(f"fine-tuning: {epochs} epochs a cell, {summary.steps:,} updates in all{time}")
     pretraining = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
     cells = f"{len(summary.waiting):,} of {summary.planned:,} cells, {summary.skipped:,} are done"
     echo(f"would run {cells}{pretraining}, in {summary.folder}")
 
 
-def _print_work(summary: "Summary") -> None:
-    """Print how much the cells to run train, and how long that takes where it is known."""
-    epochs = " or ".join(map(str, summary.epochs))
-    time = ""
-    if summary.seconds:
-        duration = format_duration(summary.seconds)
-        time = f"; about {duration}, one after another, as finished cells took"
-    echo(f"fine-tuning: {epochs} epochs a cell, {summary.steps:,} updates in all{time}")
+def _format_time(expected: "ExpectedTime", jobs: str) -> str:
+    """Say how long jobs take, and how that is known; nothing where it is not."""
+    if not expected.seconds:
+        return ""
+    duration = format_duration(expected.seconds)
+    source = f"as finished {jobs} took"
+    if expected.timed_steps:
+        source = f"by {expected.timed_steps} timed steps on this machine"
+    return f"; about {duration}, one after another, {source}"
 
 
 def _print_summary(summary: "Summary") -> int:

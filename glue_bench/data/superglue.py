@@ -1,11 +1,18 @@
 """Tasks of SuperGLUE whose rows are texts with a class, and PAWS, one row each.
 
-Sources: Wang et al. 2019, "SuperGLUE" (https://arxiv.org/abs/1905.00537), table 1, for metrics; the
-dataset cards of `aps/super_glue` and `google-research-datasets/paws` for columns, label names and
-numbers of rows; the archives of https://super.gluebenchmark.com/tasks for folders and files. The
-word of WiC stands before both sentences, and the pronoun of WSC before the text, whose second text
-is the noun: tasks/superglue/dataset.py of P-tuning v2 (https://github.com/THUDM/P-tuning-v2) does
-the same, WiC with its template for BERT.
+Sources:
+
+- metrics: Wang et al. 2019, "SuperGLUE" (https://arxiv.org/abs/1905.00537), table 1;
+  metrics/super_glue/super_glue.py of https://github.com/huggingface/evaluate has the same.
+- configurations, columns, label names and their order: datasets/super_glue/super_glue.py of
+  https://github.com/huggingface/datasets, version 1.0.2. Its `wsc` has the spans of the archive;
+  jiant takes `wsc.fixed`, whose spans are substrings of the text.
+- numbers of rows: the dataset cards of `aps/super_glue` and `google-research-datasets/paws`. The
+  revisions are those that other public harnesses pin.
+- folders and files: the archives of https://super.gluebenchmark.com/tasks.
+- texts: the word of WiC stands before both sentences, and the pronoun of WSC before the text, whose
+  second text is the noun. tasks/superglue/dataset.py of P-tuning v2
+  (https://github.com/THUDM/P-tuning-v2) does the same, WiC with its template for BERT.
 
 COPA, ReCoRD and MultiRC are absent, because they score the answers to a question together. The rows
 of RTE-SG are meant to be those of GLUE's RTE.

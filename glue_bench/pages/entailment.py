@@ -2,8 +2,9 @@
 
 Wang et al. 2019, "SuperGLUE" (https://arxiv.org/abs/1905.00537), section 3.3: AX-b by the Matthews
 correlation; AX-g by accuracy and by the gender parity score, the share of its pairs of sentences
-that differ in a pronoun alone and get the same prediction. The two rows of a pair follow each
-other.
+that differ in the gender of a pronoun alone and get the same prediction. The two rows of a pair
+follow each other, an even row first. `compute_parity_scores` in lm_eval/api/metric.py of
+BigScience's fork of lm-evaluation-harness pairs them in the same way.
 """
 
 from pathlib import Path

@@ -13,7 +13,7 @@ from glue_bench.config import Experiment
 from glue_bench.config.load import Names
 from glue_bench.config.machine import AUTO
 from glue_bench.data.baselines import baseline_predictions
-from glue_bench.data.task_data import cluster_numbers, held_out_rows, known_labels
+from glue_bench.data.task_data import cluster_numbers, known_labels
 from glue_bench.files import results_written_to
 from glue_bench.model.plugins import PLUGINS
 from glue_bench.records.environment import versions
@@ -25,6 +25,12 @@ from glue_bench.records.values import Cell, Plan, Result
 from glue_bench.sweep.drive import Loop, Observer
 from glue_bench.sweep.engine import Engine
 from glue_bench.sweep.executors import Executor
+from glue_bench.sweep.expected_time import (
+    UNKNOWN_TIME,
+    ExpectedTime,
+    expected_times,
+    steps_of,
+)
 from glue_bench.sweep.jobs import WorkLeft, longest_first, work_left
 from glue_bench.sweep.plan import make_plan, select
 from glue_bench.sweep.reasons import reasons
@@ -33,7 +39,7 @@ from glue_bench.sweep.request import check_request
 from glue_bench.sweep.sent import refuse_live_jobs
 from glue_bench.sweep.worker import make_worker
 from glue_bench.terminal import tell
-from glue_bench.training.device import choose_compute
+from glue_bench.training.device import Compute, choose_compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretraining_folder import PretrainingFolder
 from glue_bench.training.quiet import quiet_transformers
@@ -54,8 +60,9 @@ class Summary:
         tokens: how many tokens these pretrainings were to train on.
         epochs: how many epochs the cells that were to run have, from the fewest to the most.
         steps: how many updates these cells were to take together.
-        seconds: how long these cells take one after another, estimated from finished cells; None if
-            there are none.
+        pretraining_time: how long the pretrainings take one after another, without validation if
+            steps were timed.
+        finetuning_time: how long these cells take one after another.
         reasons: in a dry run, the reasons why jobs would run, with the number of jobs. Jobs that
             were not chosen count, too, if other jobs start from them.
         cause: "interrupted" (Ctrl-C), "terminated" (SIGTERM) or "".
@@ -71,7 +78,8 @@ class Summary:
     tokens: int = 0
     epochs: tuple[int, ...] = ()
     steps: int = 0
-    seconds: float | None = None
+    pretraining_time: ExpectedTime = UNKNOWN_TIME
+    finetuning_time: ExpectedTime = UNKNOWN_TIME
     reasons: dict[str, int] = field(default_factory=dict)
     cause: str = ""
 
@@ -84,6 +92,11 @@ class Summary:
     def result_folders(self) -> list[str]:
         """The folders of records that are there, each with a slash."""
         return record_folders(self.folder)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the cells that were to run take one after another; None if it is not known."""
+        return self.finetuning_time.seconds
 
     @property
     def skipped(self) -> int:
@@ -152,12 +165,21 @@ def sweep(
             ):
                 tell(console, line)
         _check_starts(work, inputs)
-        summary = _summary(work, inputs, dry_run=dry_run)
+        is_here = not (executor.in_parallel or executor.queues)
+        timed_on = compute if dry_run and is_here else None
+        summary = _summary(work, inputs, dry_run=dry_run, timed_on=timed_on)
         return summary if dry_run else _run(work, inputs, executor, observers, summary)
 
 
-def _summary(work: WorkLeft, inputs: Inputs, *, dry_run: bool) -> Summary:
-    """Make the summary of a run before anything has run."""
+def _summary(work: WorkLeft, inputs: Inputs, *, dry_run: bool, timed_on: Compute | None) -> Summary:
+    """Make the summary of a run before anything has run.
+
+    Args:
+        work: what is left.
+        inputs: of the experiment.
+        dry_run: whether nothing runs, so that reasons are told.
+        timed_on: where steps are timed, to expect how long the run takes; None to time none.
+    """
     store = inputs.store
     selected = {cell.id for cell in work.cells}
     epochs: set[int] = set()
@@ -165,7 +187,8 @@ def _summary(work: WorkLeft, inputs: Inputs, *, dry_run: bool) -> Summary:
     for cell in work.cell_jobs:
         if cell.is_trained:
             epochs.add(cell.hyperparameters.epochs)
-            steps += _steps(cell, inputs)
+            steps += steps_of(cell, inputs)
+    pretraining, finetuning = expected_times(work, inputs, timed_on)
     return Summary(
         folder=store.folder,
         planned=len(work.cells),
@@ -174,29 +197,10 @@ def _summary(work: WorkLeft, inputs: Inputs, *, dry_run: bool) -> Summary:
         tokens=sum(job.tokens(work.plan.tokens) for job in work.pretrainings),
         epochs=tuple(sorted(epochs)),
         steps=steps,
-        seconds=_expected_seconds(work),
+        pretraining_time=pretraining,
+        finetuning_time=finetuning,
         reasons=dict(Counter(reasons(work, store).values()).most_common()) if dry_run else {},
     )
-
-
-def _steps(cell: Cell, inputs: Inputs) -> int:
-    """Return how many updates a fine-tuning run takes."""
-    settings = cell.hyperparameters
-    rows = len(inputs.tasks.train_split(cell.task))
-    if settings.held_out_share:
-        _, kept_rows = held_out_rows(rows, settings.held_out_share)
-        rows = len(kept_rows)
-    return settings.steps(settings.steps_per_epoch(rows))
-
-
-def _expected_seconds(work: WorkLeft) -> float | None:
-    """Estimate the seconds of the cells to run, from operations and seconds of finished cells."""
-    plan = work.plan
-    records = [record for record in work.finished.records.values() if record.cell.is_trained]
-    operations = sum(plan.cost(record.cell) for record in records)
-    seconds = sum(record.seconds for record in records)
-    operations_left = sum(plan.cost(cell) for cell in work.cell_jobs if cell.is_trained)
-    return seconds * operations_left / operations if operations else None
 
 
 def _check_starts(work: WorkLeft, inputs: Inputs) -> None:

@@ -20,6 +20,7 @@ No GPU has been measured yet.
 """
 PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"  # the environment variable that says what `auto` means
 NARROW_HIDDEN_SIZE = 256  # narrower encoders gain nothing from a second thread
+MIN_SHARED_WORK = 2**18  # from this hidden size x batch tokens on, threads share a step
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,13 @@ class Compute:
         The operations of a narrow encoder end before a second thread joins in.
         """
         return 1 if hidden_size < NARROW_HIDDEN_SIZE else self.threads
+
+    def threads_for_batch(self, hidden_size: int, tokens: int) -> int:
+        """Return how many threads of the CPU a step of pretraining uses.
+
+        One takes steps too small to share: their operations end before a second thread joins in.
+        """
+        return 1 if hidden_size * tokens < MIN_SHARED_WORK else self.threads
 
 
 def choose_compute(device: str = AUTO, precision: str = AUTO, graph: str = AUTO) -> Compute:

@@ -43,7 +43,6 @@ from glue_bench.training.memory import is_out_of_memory, peak_bytes, reset_peak
 from glue_bench.training.pretraining_folder import PretrainingFolder, State
 
 CURVE_POINTS = 100  # points of a training-loss curve
-MIN_SHARED_WORK = 2**18  # from this hidden size x batch tokens on, threads share a step
 SAVE_SECONDS = 60.0  # seconds between two saved states
 
 
@@ -95,9 +94,7 @@ def pretrain(
     """
     settings = job.settings.run(job.seed, job.rate)
     hidden_size = inputs.arms[job.arm].start.config.hidden_size
-    # One thread for steps too small to share: their operations end before a second thread joins.
-    is_small = hidden_size * settings.batch_tokens < MIN_SHARED_WORK
-    with on_threads(1 if is_small else compute.threads):
+    with on_threads(compute.threads_for_batch(hidden_size, settings.batch_tokens)):
         return run_attempts(PretrainingAttempt(job, settings, inputs, compute, progress))
 
 

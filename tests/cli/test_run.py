@@ -1,6 +1,7 @@
 """The verbs that run experiments: what they print, where, and their exit statuses."""
 
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -16,6 +17,8 @@ from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Progress
 
 GOES_ON = "finished jobs are kept; the same command goes on from here\n"
+TIMES = re.compile(r"about [\d.]+ s, one after another, by \d+ timed steps on this machine")
+"""How long a run takes on whatever machine."""
 pytestmark = pytest.mark.usefixtures("small_demo")
 
 
@@ -155,7 +158,8 @@ def test_options_of_slurm_are_texts_but_for_the_numbers_and_lists_of_submitit(
     }
 
 
-def test_a_dry_run_says_why_and_how_much(glue_bench, tiny, write_yaml, tmp_path):
+def test_a_dry_run_says_why_and_how_much(glue_bench, tiny, write_yaml, tmp_path, monkeypatch):
+    monkeypatch.setattr("glue_bench.sweep.expected_time.TRIAL_SECONDS", 60.0)
     pretraining = {"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32}
     output = glue_bench(
         "run", write_yaml(tiny(pretraining=pretraining)), "--results", tmp_path, "--dry-run"
@@ -165,8 +169,9 @@ def test_a_dry_run_says_why_and_how_much(glue_bench, tiny, write_yaml, tmp_path)
         "6 not run yet",
     ]
     line = "would run 4 of 4 cells, 0 are done, after pretraining on 5,120 tokens"
-    assert output.splitlines()[2:] == [
-        "fine-tuning: 1 epochs a cell, 12 updates in all",
+    assert TIMES.sub("TIME", output).splitlines()[2:] == [
+        "pretraining: 5,120 tokens in all; TIME",
+        "fine-tuning: 1 epochs a cell, 12 updates in all; TIME",
         f"{line}, in {tmp_path / 'tiny'}",
     ]
 

@@ -15,8 +15,17 @@ VALUES = tiny_runs.merged(
         "finetuning": {"epochs": 3, "batch_size": 10},
     },
 )
+PRETRAINED = VALUES | {
+    "pretraining": {"corpus": ["demo"], "steps": 4, "batch_tokens": 64, "length": 16}
+}
 UPDATES = 3 * 3
 """Three batches of 24 rows, in each of three epochs."""
+
+
+@pytest.fixture(autouse=True)
+def enough_time(monkeypatch):
+    """Time enough for trials, however busy the machine is."""
+    monkeypatch.setattr("glue_bench.sweep.expected_time.TRIAL_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -30,15 +39,33 @@ def test_updates_and_epochs_are_counted(dry_run):
     assert summary.epochs == (3,)
 
 
-def test_seconds_are_known_once_a_cell_has_finished(dry_run, tmp_path):
-    assert dry_run().seconds is None
+def test_timed_steps_say_how_long_a_run_takes_before_any_cell_has_finished(dry_run):
+    expected = dry_run().finetuning_time
+    assert expected.timed_steps > 0
+    assert 0 < expected.seconds < 60
+
+
+def test_timed_steps_say_how_long_pretrainings_take(tmp_path):
+    summary = glue_bench.run(PRETRAINED, results=tmp_path, dry_run=True)
+    assert summary.pretraining_time.timed_steps > 0
+    assert 0 < summary.pretraining_time.seconds < 60
+
+
+def test_no_steps_are_timed_for_another_engine(tmp_path):
+    summary = glue_bench.run(VALUES, results=tmp_path, dry_run=True, workers=1)
+    assert summary.finetuning_time.seconds is None
+
+
+def test_finished_cells_say_how_long_the_other_ones_take(dry_run, tmp_path):
     folder = tiny_runs.run(VALUES, tmp_path, only="task=cola")
     store = Store(folder)
     plan = store.plan()
     (record,) = store.finished(plan).records.values()
     first, second = plan.cells
     expected = record.seconds * plan.cost(second) / plan.cost(first)
-    assert dry_run().seconds == pytest.approx(expected)
+    summary = dry_run()
+    assert summary.seconds == pytest.approx(expected)
+    assert summary.finetuning_time.timed_steps == 0
 
 
 def test_a_result_that_lies_aside_is_not_called_damaged(dry_run, tmp_path):

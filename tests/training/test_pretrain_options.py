@@ -19,8 +19,7 @@ from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.start import Start
 from glue_bench.model.variants import VARIANTS
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training import masking, packing
-from glue_bench.training import pretrain as module
+from glue_bench.training import device, masking, packing
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.masked_lm import build_masked_lm
 from glue_bench.training.masking import (
@@ -198,6 +197,6 @@ def test_seconds_of_a_pretraining_do_not_count_validations(tmp_path, monkeypatch
 def test_steps_that_are_large_enough_to_share_use_all_threads(
     tmp_path, monkeypatch, shared_work, threads
 ):
-    monkeypatch.setattr(module, "MIN_SHARED_WORK", shared_work)
+    monkeypatch.setattr(device, "MIN_SHARED_WORK", shared_work)
     facts = Tiny.of(tmp_path, steps=2).finish(compute=replace(CPU, threads=2)).record
     assert facts.environment.threads == threads
