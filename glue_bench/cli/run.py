@@ -23,7 +23,7 @@ from glue_bench.errors import UserError, format_duration, quoted
 from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
-    from glue_bench.api.experiments import ExpectedTime, Summary
+    from glue_bench.api.experiments import Summary
 
 RUNS = Path("runs")
 LINE_OPTIONS = {
@@ -292,25 +292,27 @@ def _print_plan(summary: "Summary") -> None:
     if rows:
         print_rows(("jobs", "why"), rows, wrap="why")
     if summary.tokens:
-        time = _format_time(summary.pretraining_time, "pretrainings")
+        expected = summary.pretraining_time
+        time = _format_time(expected.seconds, expected.timed_steps, "pretrainings")
         echo(f"pretraining: {summary.tokens:,} tokens in all{time}")
     if summary.steps:
         epochs = " or ".join(map(str, summary.epochs))
-        time = _format_time(summary.finetuning_time, "cells")
+        expected = summary.finetuning_time
+        time = _format_time(expected.seconds, expected.timed_steps, "cells")
         echo(f"fine-tuning: {epochs} epochs a cell, {summary.steps:,} updates in all{time}")
     pretraining = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
     cells = f"{len(summary.waiting):,} of {summary.planned:,} cells, {summary.skipped:,} are done"
     echo(f"would run {cells}{pretraining}, in {summary.folder}")
 
 
-def _format_time(expected: "ExpectedTime", jobs: str) -> str:
+def _format_time(seconds: float | None, timed_steps: int, jobs: str) -> str:
     """Say how long jobs take, and how that is known; nothing where it is not."""
-    if not expected.seconds:
+    if not seconds:
         return ""
-    duration = format_duration(expected.seconds)
+    duration = format_duration(seconds)
     source = f"as finished {jobs} took"
-    if expected.timed_steps:
-        source = f"by {expected.timed_steps} timed steps on this machine"
+    if timed_steps:
+        source = f"by {timed_steps} timed steps on this machine"
     return f"; about {duration}, one after another, {source}"
 
 

@@ -119,6 +119,7 @@ class StepTrial(Generic[AnyBatch]):
         Returns:
             The largest steps; none if there was time for the short row alone.
         """
+        self.model.train()
         optimizer = make_optimizer(self.model, self.settings)
         self._take(short, optimizer)  # which is slower than the steps after it
         last = self._take(short, optimizer)
@@ -224,7 +225,8 @@ def time_cell(cell: Cell, inputs: Inputs, compute: Compute, deadline: float) -> 
         model = cast(Classifier, start.classifier(labels, cell.seed))
         build = time.perf_counter() - began
         with used_rows_only(model, tokens):
-            model.to(compute.device).train()
+            # transformers declares another first argument of `to`.
+            model.to(compute.device)  # type: ignore[arg-type]
             trial: StepTrial[Batch] = StepTrial(
                 model, settings, lambda batch: part_losses(model, batch, compute), compute.device
             )
@@ -268,7 +270,7 @@ def time_pretraining(
         model = build_masked_lm(arm.start, settings.seed, settings.dropout)
         build = time.perf_counter() - began
         # transformers declares another first argument of `to`.
-        model.to(compute.device).train()  # type: ignore[arg-type]
+        model.to(compute.device)  # type: ignore[arg-type]
         trial: StepTrial[MaskedBatch] = StepTrial(model, settings, losses, compute.device)
         timed = trial.run(
             next(made_up_batches(vocabulary, settings, rows=1, length=SHORT_TOKENS)),
