@@ -23,7 +23,8 @@ Checkpoints = Annotated[
     list[str],
     Argument(
         metavar="CHECKPOINT...",
-        help="Fine-tuned classifiers: hub ids or folders; {task} or {TASK} stands for the task.",
+        help="Fine-tuned classifiers: hub ids or folders, also A,B; {task} or {TASK} stands for "
+        "the task.",
     ),
 ]
 Tasks = Annotated[
@@ -69,7 +70,7 @@ def evaluate(
     if not set(splits) <= {"validation", "test"}:
         raise UserError("--predict takes test; validation splits are always predicted")
     experiment = api.describe_evaluation(
-        checkpoints,
+        separated(checkpoints, "CHECKPOINT"),
         tasks=separated(task, "--task"),
         labels=separated(labels, "--labels"),
         predicts_test="test" in splits,

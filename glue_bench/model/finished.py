@@ -9,9 +9,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from glue_bench.config import FINISHED
-from glue_bench.data.label_names import are_numbered, labels_of_task, places_of_classes
 from glue_bench.data.tasks import Task
-from glue_bench.errors import UserError, quoted
+from glue_bench.errors import UserError
 from glue_bench.model.native import (
     DRAWN,
     READ_LAST,
@@ -21,10 +20,10 @@ from glue_bench.model.native import (
     check_weights,
     longest_text,
 )
+from glue_bench.model.outputs import match_outputs
 
 SUMMARY = "a classifier that was fine-tuned elsewhere, with its own head"
 Load = Callable[[], LoadedClassifier]
-LABELS_OPTION = "--labels, or `labels` of its arm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +112,7 @@ def read_finished(
     outputs = outputs_of(loaded.config)
     # The model was trained on the default output of its tokenizer, as in transformers' own scripts.
     gives_segments = "token_type_ids" in tokenizer.model_input_names
-    places, used_names = _matched(name, outputs, task, labels)
+    places, used_names = match_outputs(name, outputs, task, labels)
     return FinishedStart(
         loaded.config,
         {},
@@ -143,44 +142,6 @@ def _check_head(name: str, loaded: LoadedClassifier) -> None:
         fault = f"has no trained head: {min(absent)} is absent, or of another shape"
         advice = f"glue-bench run --checkpoint {name} fine-tunes it"
         raise UserError(f"checkpoint '{name}' {fault}; {advice}")
-
-
-def _matched(
-    name: str, outputs: Sequence[str], task: Task, given: Sequence[str] | None
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Find the output of each class of a task.
-
-    Returns:
-        The places of the classes among the outputs, and the names by which they were found.
-    """
-    listing = ", ".join(quoted(output) for output in outputs)
-    classes = ", ".join(task.labels)
-    fault = ""
-    if task.is_regression and len(outputs) > 1:
-        fault = f"has {len(outputs)} outputs ({listing}), but {task.title} is one number"
-    elif not task.is_regression and len(outputs) == 1:
-        fault = f"has one output, a number, but {task.title} has the classes {classes}"
-    elif not task.is_regression and len(outputs) != len(task.labels):
-        has = f"has {len(outputs)} outputs ({listing})"
-        fault = f"{has}, but {task.title} has {len(task.labels)} classes ({classes})"
-    if fault:
-        raise UserError(f"checkpoint '{name}' {fault}; leave out the checkpoint or the task")
-    if task.is_regression:
-        return (0,), ()
-    places = places_of_classes(outputs, task.labels)
-    if places is not None:
-        return places, tuple(outputs)
-    names = labels_of_task(given or (), task.labels)
-    places = places_of_classes(names, task.labels)
-    if places is not None:
-        return places, tuple(names)
-    kind = "numbers" if are_numbered(outputs) else "names"
-    asked = f"{task.title} asks for {classes}"
-    advice = f"say which output is which: {LABELS_OPTION}, such as {','.join(task.labels)}"
-    raise UserError(
-        f"checkpoint '{name}' {kind} its outputs {listing}, and {asked}; {advice} if they have "
-        "this order"
-    )
 
 
 def _names_sigmoid(config: Any) -> bool:

@@ -23,6 +23,7 @@ from glue_bench.files import (
     parse_json,
     read_file,
 )
+from glue_bench.model.outputs import refuse_absent
 from glue_bench.remote import fetched, is_url
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
@@ -71,11 +72,7 @@ def _find(name: str, revision: str | None, *, weights: bool) -> Path:
         return fetched(name)
     if path.exists():
         return path
-    if path.suffix == ".pt":
-        raise UserError(f"no checkpoint file '{name}'")
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        advice = "give a folder with config.json and weights, or a hub id"
-        raise UserError(f"no checkpoint folder '{name}'; {advice}")
+    refuse_absent(name)
     return _snapshot(name, revision, weights=weights)
 
 

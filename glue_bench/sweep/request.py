@@ -11,6 +11,7 @@ from glue_bench.data.own import read_own
 from glue_bench.data.sources import check_place
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
+from glue_bench.model.outputs import check_checkpoints
 from glue_bench.remote import refuse_url
 from glue_bench.sweep.conditions import chosen_values
 from glue_bench.sweep.engine import Engine
@@ -41,6 +42,7 @@ def check_before_work(experiment: Experiment, **options: Any) -> None:
     for task in experiment.own_tasks:
         if task.files:
             read_own(task.to_task())
+    check_checkpoints(experiment)
     from glue_bench.model.arms import check_arms  # this imports torch
 
     check_arms(experiment)

@@ -48,6 +48,11 @@ CHEAP = {
         "file 'nowhere.csv' does not exist",
     ),
     "a folder of data": ({"data": "./nowhere"}, {}, "folder ./nowhere does not exist"),
+    "a folder of a checkpoint": (
+        {"checkpoint": "./nowhere"},
+        {},
+        "no checkpoint folder './nowhere'",
+    ),
     "results on the web": ({}, {"results": "s3://bucket/runs"}, "s3://bucket/runs"),
 }
 """Changes to the tiny experiment, options of `run`, and what the error says.
@@ -109,6 +114,11 @@ def messages(tiny, tmp_path_factory) -> dict[str, str]:
     runs: dict[str, tuple[object, object]] = {}
     for case, (changes, options, _) in CHEAP.items():
         runs[case] = (tiny(**changes), {"results": results} | options)
+    return refusals(runs)
+
+
+def refusals(runs: dict[str, tuple[object, object]]) -> dict[str, str]:
+    """Return the error messages of runs without heavy imports; a run is an experiment, options."""
     command = [sys.executable, "-c", REFUSES, json.dumps(runs)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
@@ -119,6 +129,18 @@ def messages(tiny, tmp_path_factory) -> dict[str, str]:
 def test_a_cheap_mistake_is_refused_before_heavy_imports(messages, case):
     _, _, expected = CHEAP[case]
     assert expected in messages[case]
+
+
+def test_outputs_that_are_no_classes_are_refused_before_heavy_imports(tiny, tmp_path):
+    settings = {
+        "architectures": ["BertForSequenceClassification"],
+        "id2label": {"0": "a", "1": "b"},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    arm = {"name": "clf", "variant": "finished", "checkpoint": str(tmp_path)}
+    values = tiny(arms=[arm], checkpoint=None, tasks=["mnli"])
+    message = refusals({"outputs": (values, {"results": str(tmp_path / "runs")})})["outputs"]
+    assert "has 2 outputs ('a', 'b'), but MNLI has 3 classes" in message
 
 
 @pytest.mark.usefixtures("nothing_expensive")
