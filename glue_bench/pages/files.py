@@ -132,7 +132,7 @@ def next_step(
             return "the same glue-bench run without --only  # it goes on with what is missing"
         return "the same glue-bench run  # it goes on with what is missing"
     if results.experiment == "demo" and results.is_made_up:
-        return "glue-bench init NAME  # writes an experiment file, to change and run"
+        return "glue-bench init NAME --pretrain  # writes the demo's experiment, to change and run"
     few_seeds = seeds_advice(board)
     if len(comparison.contrasts):
         reason = "the intervals behind the marks"

@@ -92,7 +92,7 @@ def test_csv_and_json_name_the_data_and_the_missing_runs(undefined_score):
         ({"source": "demo"}, STATISTICS),
         (
             {"source": "demo", "name": "demo"},
-            "glue-bench init NAME  # writes an experiment file, to change and run",
+            "glue-bench init NAME --pretrain  # writes the demo's experiment, to change and run",
         ),
         (
             {"arms": 1},
