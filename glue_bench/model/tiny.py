@@ -1,12 +1,13 @@
 """Tiny encoders with random weights, and tokens for them, for the contract and for tests."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.fresh import unfilled
 
 VOCABULARY = 50
 POSITIONS = 16
@@ -31,12 +32,17 @@ def encoder_config(variant: str = "add", **changes: Any) -> EncoderConfig:
     return EncoderConfig(**settings)
 
 
-def random_model(kind: Callable[[Any], Any], config: Any) -> Any:
+def random_model(kind: Any, config: Any) -> Any:
     """Build a model in evaluation mode with large weights.
 
     Matrices are N(0, 0.3), LayerNorms near 1, biases N(0, 0.2).
     """
-    model = kind(config).eval()
+    if isinstance(config, EncoderConfig):
+        model = unfilled(kind, config)
+        model.tie_weights()  # which transformers does where it draws weights
+    else:
+        model = kind(config)
+    model.eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, weight in model.named_parameters():
