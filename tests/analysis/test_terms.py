@@ -58,7 +58,7 @@ NO_SUM = ("multiply", "gate")
 @pytest.mark.parametrize("variant", NO_SUM)
 @torch.no_grad()
 def test_an_input_that_is_no_sum_is_left_out(variant):
-    with pytest.raises(LeftOut, match="is no sum"):
+    with pytest.raises(LeftOut, match="is not the sum of"):
         input_sum(model_of(variant), POSITIONS)
 
 

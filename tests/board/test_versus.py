@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-import statsmodels.api as sm
 from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
 
@@ -96,13 +95,21 @@ def test_discordant_pairs_give_the_verdict_of_mcnemars_exact_test(tmp_path):
     assert row["verdict"] == "better"
 
 
+def fit_mean(values):
+    """Return statsmodels' fit of the mean, which has standard errors."""
+    # It is imported where it is needed: that takes half a second.
+    from statsmodels.regression.linear_model import OLS
+
+    return OLS(values, np.ones(len(values))).fit()
+
+
 def test_clusters_have_the_standard_error_of_statsmodels(tmp_path, generator):
     frame = answers(generator, examples=400).assign(text=lambda rows: rows["id"] // 7)
     path = write(tmp_path / "t.csv", frame)
     row = compare_paths([path], reference="s0", cluster="text").contrasts.iloc[0]
     values = 100 * differences(frame)
     clusters = np.arange(400) // 7
-    fit = sm.OLS(values, np.ones(400)).fit()
+    fit = fit_mean(values)
     robust = fit.get_robustcov_results("cluster", groups=clusters, use_correction=True)
     # statsmodels corrects by C / (C - 1) (N - 1) / (N - 1); both have it.
     assert row["error"] == pytest.approx(float(robust.bse[0]), rel=0.02)
@@ -322,7 +329,7 @@ def test_examples_of_one_premise_are_a_cluster_in_our_own_tables():
     variance, freedom = estimate.difference_variance(arms[1], arms[0])
     right = 100.0 * (single.predictions == single.labels)
     values = right[1] - right[0]
-    fit = sm.OLS(values, np.ones(len(values))).fit()
+    fit = fit_mean(values)
     robust = fit.get_robustcov_results("cluster", groups=column.clusters, use_correction=True)
     assert np.sqrt(variance) == pytest.approx(float(robust.bse[0]), rel=0.01)
     assert np.sqrt(variance) < 0.95 * float(fit.bse[0])

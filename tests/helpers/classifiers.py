@@ -8,9 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from glue_bench.data.demo import generate
-from glue_bench.training.tokenizers import train_tokenizer
 from helpers.every_family import random_classifier
-from helpers.tiny_models import edit_settings, edit_weights, read_settings
+from helpers.tiny_models import edit_settings, edit_weights, read_settings, trained_tokenizer
 
 
 def save_classifier(
@@ -18,7 +17,8 @@ def save_classifier(
 ) -> Path:
     """Save a random classifier with these names of outputs, and a tokenizer beside it."""
     random_classifier(family, num_labels=len(outputs)).save_pretrained(folder)
-    train_tokenizer(tuple(generate("rte")["train"]["text_a"]), 250).save_pretrained(folder)
+    texts = tuple(generate("rte")["train"]["text_a"])
+    trained_tokenizer(texts, 250).save_pretrained(folder)
     name_outputs(folder, outputs)
     edit_settings(folder, **settings)
     return folder

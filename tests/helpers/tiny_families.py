@@ -12,7 +12,8 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
 from glue_bench.training.quiet import quiet_transformers
-from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
+from glue_bench.training.tokenizers import SPECIAL
+from helpers.tiny_models import trained_tokenizer
 
 FAMILIES = sorted(MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES)
 TOKENS = 250
@@ -199,7 +200,7 @@ def save_tokenizer(folder: Path, texts: tuple[str, ...], *, segments: bool, side
     """
     names = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
     options = {
-        "tokenizer_object": train_tokenizer(texts, TOKENS).backend_tokenizer,
+        "tokenizer_object": trained_tokenizer(texts, TOKENS).backend_tokenizer,
         "padding_side": side,
         **SPECIAL,
     }

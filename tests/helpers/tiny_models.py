@@ -5,6 +5,7 @@ variants are tested.
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from transformers import (
     ElectraConfig,
     PretrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerFast,
     RobertaConfig,
 )
 
@@ -128,8 +130,14 @@ def save_bert(
     )
     BertModel(config, add_pooling_layer=pooler).save_pretrained(folder)
     if texts:
-        train_tokenizer(texts, 200).save_pretrained(folder)
+        trained_tokenizer(tuple(texts), 200).save_pretrained(folder)
     return folder
+
+
+@cache
+def trained_tokenizer(texts: tuple[str, ...], size: int) -> PreTrainedTokenizerFast:
+    """Train a tokenizer, once in each process. Callers save or copy it, and do not change it."""
+    return train_tokenizer(texts, size)
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

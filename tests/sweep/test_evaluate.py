@@ -79,22 +79,22 @@ def test_a_model_that_was_kept_gets_its_record_again_to_the_last_bit(
     trained, variant, task, tmp_path
 ):
     record, model = trained[variant, task]
-    again = record_of(evaluate(tmp_path, str(model), tasks=[task], predicts_test=True))
-    assert again.scores == record.scores
-    assert again.logits == record.logits
-    assert again.tests == record.tests
+    evaluated = record_of(evaluate(tmp_path, str(model), tasks=[task], predicts_test=True))
+    assert evaluated.scores == record.scores
+    assert evaluated.logits == record.logits
+    assert evaluated.tests == record.tests
 
 
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("has_names", [True, False], ids=["named", "numbered"])
 @pytest.mark.parametrize("variant", ["add", "native"])
 def test_a_kept_model_with_a_permuted_head_gets_the_scores_of_its_record(
-    trained, variant, named, tmp_path
+    trained, variant, has_names, tmp_path
 ):
     record, model = trained[variant, "mnli"]
-    other = permuted(model, tmp_path / "other", ORDER, named=named)
-    labels = [] if named else [NLI_3[place] for place in ORDER]
-    again = record_of(evaluate(tmp_path, str(other), tasks=["mnli"], labels=labels))
-    assert again.scores == record.scores
+    folder = permuted(model, tmp_path / "permuted", ORDER, named=has_names)
+    labels = [] if has_names else [NLI_3[place] for place in ORDER]
+    evaluated = record_of(evaluate(tmp_path, str(folder), tasks=["mnli"], labels=labels))
+    assert evaluated.scores == record.scores
 
 
 def test_the_order_of_outputs_changes_nothing(nli, tmp_path):
@@ -102,10 +102,10 @@ def test_the_order_of_outputs_changes_nothing(nli, tmp_path):
     names = ["first", "named", "numbered"]
     checkpoints = [str(nli / name) for name in names]
     folder = evaluate(tmp_path, checkpoints, tasks=["mnli"], labels=labels, name="orders")
-    first, *others = [logits_of(folder, name)["validation_matched"] for name in names]
+    first, *permutations = [logits_of(folder, name)["validation_matched"] for name in names]
     assert np.ptp(first, axis=0).min() > 1e-3
-    for other in others:
-        np.testing.assert_allclose(other, first, atol=1e-6)
+    for logits in permutations:
+        np.testing.assert_allclose(logits, first, atol=1e-6)
 
 
 def test_probabilities_are_those_of_transformers_own_pipeline(nli, tmp_path):
@@ -126,20 +126,20 @@ def test_probabilities_are_those_of_transformers_own_pipeline(nli, tmp_path):
 
 
 def test_fewer_rows_at_once_round_otherwise_and_no_more(nli, tmp_path):
-    whole = evaluate(tmp_path, str(nli / "first"), tasks=["mnli"], name="whole")
+    at_once = evaluate(tmp_path, str(nli / "first"), tasks=["mnli"], name="whole")
     parts = evaluate(tmp_path, str(nli / "first"), tasks=["mnli"], name="parts", batch_size=3)
-    expected = logits_of(whole, "first")["validation_matched"]
+    expected = logits_of(at_once, "first")["validation_matched"]
     actual = logits_of(parts, "first")["validation_matched"]
     np.testing.assert_allclose(actual, expected, atol=1e-5)
-    assert record_of(parts).cell.id != record_of(whole).cell.id
+    assert record_of(parts).cell.id != record_of(at_once).cell.id
 
 
 def test_the_same_call_goes_on_where_it_ended(nli, tmp_path):
     evaluate(tmp_path, str(nli / "first"), tasks=["mnli"])
-    again = glue_bench.evaluate(
+    summary = glue_bench.evaluate(
         str(nli / "first"), tasks=["mnli"], results=tmp_path / "runs", **OPTIONS
     )
-    assert (again.finished, again.skipped) == (0, 1)
+    assert (summary.finished, summary.skipped) == (0, 1)
 
 
 def test_the_name_of_the_task_stands_in_the_name_of_the_checkpoint(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.every_family import random_classifier
-from helpers.tiny_models import edit_settings
+from helpers.tiny_models import edit_settings, trained_tokenizer
 from helpers.tiny_runs import records
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -15,7 +15,6 @@ from glue_bench.data.demo import generate
 from glue_bench.data.tasks import TASKS
 from glue_bench.records.store import Store
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.tokenizers import train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
@@ -60,7 +59,8 @@ def classifier(tmp_path):
     def save(name="tuned", **settings):
         folder = tmp_path / name
         random_classifier("bert").save_pretrained(folder)
-        train_tokenizer(tuple(generate("rte")["train"]["text_a"]), 250).save_pretrained(folder)
+        texts = tuple(generate("rte")["train"]["text_a"])
+        trained_tokenizer(texts, 250).save_pretrained(folder)
         edit_settings(folder, **settings)
         return folder
 

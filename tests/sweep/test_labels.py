@@ -74,10 +74,10 @@ def test_labels_without_clusters_get_them_and_no_cell_runs_again(sweep, tiny):
     values = tiny(arms=["add"], tasks=["qnli"])
     folder = sweep(values).folder
     (path,) = (folder / "labels").iterdir()
-    whole = load_file(path)
-    older = {name: array for name, array in whole.items() if not name.startswith(CLUSTERS)}
+    labels = load_file(path)
+    older = {name: array for name, array in labels.items() if not name.startswith(CLUSTERS)}
     digest = Store(folder).plan().tasks["qnli"].digest
     save_file(older, path, {"data": digest})
     summary = sweep(values)
     assert summary.waiting == ()
-    assert load_file(path).keys() == whole.keys()
+    assert load_file(path).keys() == labels.keys()

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from helpers.small_data import few_rows
 from helpers.tiny_families import save_tokenizer
 from helpers.tiny_models import edit_settings, edit_weights
 from helpers.tiny_pretraining import CPU
@@ -19,10 +20,11 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
-from glue_bench.model.native import NativeClassifier
+from glue_bench.model.native import NativeClassifier, NativeStart
+from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import make_plan, settle_jobs
 from glue_bench.training import finetune as finetuning
-from glue_bench.training.finetune import finetune
+from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.kept import save_kept
 from glue_bench.training.loop import UsedRows, predict, used_rows_only
@@ -116,7 +118,7 @@ def words() -> tuple[str, ...]:
     return tuple(generate("rte")["train"]["text_a"])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def inputs_of(tiny):
     """Return a function that makes the inputs of a tiny experiment with some arms on RTE."""
 
@@ -131,35 +133,62 @@ def native(folder, **options):
     return {"variant": "native", "checkpoint": str(folder), **options}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_cell_learns_as_with_all_token_rows_and_transformers_can_load_its_model(
-    family, words, inputs_of, monkeypatch, tmp_path
-):
-    inputs = inputs_of(native(save_family(tmp_path / "model", family, words)))
-    _, [cell] = settle_jobs(inputs)
-    assert cell.origin == "as published"
-    start = inputs.arms[cell.arm].start
-    tokens = inputs.tokens(cell)
-    model = start.classifier(LABELS, 1)
-    with used_rows_only(model, tokens):
+class Finetuned(NamedTuple):
+    """A cell of a native arm, what it reads, and what came out of it."""
+
+    family: str
+    cell: Cell
+    inputs: Inputs
+    outcome: Outcome
+
+    @property
+    def start(self) -> NativeStart:
+        return self.inputs.arms[self.cell.arm].start
+
+    @property
+    def logits(self) -> np.ndarray:
+        return self.outcome.predictions["validation"]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def finetuned(request, words, inputs_of, tmp_path_factory) -> Finetuned:
+    """Fine-tune a tiny model of a family on RTE."""
+    with few_rows():
+        folder = save_family(tmp_path_factory.mktemp("native") / "model", request.param, words)
+        inputs = inputs_of(native(folder))
+        _, [cell] = settle_jobs(inputs)
+        return Finetuned(request.param, cell, inputs, finetune(cell, inputs, CPU))
+
+
+def test_a_native_arm_is_trained_as_published(finetuned):
+    assert finetuned.cell.origin == "as published"
+
+
+def test_used_token_rows_alone_are_trained_unless_several_modules_have_the_table(finetuned):
+    model = finetuned.start.classifier(LABELS, 1)
+    with used_rows_only(model, finetuned.inputs.tokens(finetuned.cell)):
         has_used_rows = any(isinstance(part, UsedRows) for part in model.modules())
-    assert has_used_rows == (family not in SHARED)
-    outcome = finetune(cell, inputs, CPU)
-    folder = tmp_path / "kept"
-    folder.mkdir()
-    save_kept(folder, outcome, inputs)
-    assert "glue_bench" not in (folder / "config.json").read_text()
-    kept_model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    classifier = NativeClassifier(
-        kept_model, reads_segments=start.reads_segments, pads_left=start.pads_left
-    )
-    batches = evaluation_batches(tokens.splits["validation"], tokens.padding_id, 4096)
-    logits = outcome.predictions["validation"]
-    np.testing.assert_allclose(predict(classifier, batches, CPU), logits, atol=1e-5)
+    assert has_used_rows == (finetuned.family not in SHARED)
+
+
+def test_a_cell_learns_as_with_all_token_rows(finetuned, monkeypatch):
     monkeypatch.setattr(finetuning, "used_rows_only", lambda *_: nullcontext())
-    with_full_table = finetune(cell, inputs, CPU).predictions["validation"]
-    tolerance = 2e-4 if family != "bart" else 0
-    np.testing.assert_allclose(logits, with_full_table, atol=tolerance)
+    outcome = finetune(finetuned.cell, finetuned.inputs, CPU)
+    tolerance = 2e-4 if finetuned.family not in SHARED else 0
+    np.testing.assert_allclose(finetuned.logits, outcome.predictions["validation"], atol=tolerance)
+
+
+def test_transformers_can_load_the_model_of_a_cell(finetuned, tmp_path):
+    save_kept(tmp_path, finetuned.outcome, finetuned.inputs)
+    assert "glue_bench" not in (tmp_path / "config.json").read_text()
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    start = finetuned.start
+    classifier = NativeClassifier(
+        model, reads_segments=start.reads_segments, pads_left=start.pads_left
+    )
+    tokens = finetuned.inputs.tokens(finetuned.cell)
+    batches = evaluation_batches(tokens.splits["validation"], tokens.padding_id, 4096)
+    np.testing.assert_allclose(predict(classifier, batches, CPU), finetuned.logits, atol=1e-5)
 
 
 def without_dropout(model):

@@ -13,7 +13,7 @@ import pytest
 import torch
 import transformers
 from helpers.every_family import CLASSES, TAKE_SEGMENTS, random_classifier
-from helpers.tiny_models import edit_settings
+from helpers.tiny_models import edit_settings, trained_tokenizer
 
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
@@ -21,7 +21,7 @@ from glue_bench.errors import UserError
 from glue_bench.model.native import COUNT_ENDS, read_native
 from glue_bench.sweep.plan import make_plan
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.tokenizers import SPECIAL, load_tokenizer, train_tokenizer
+from glue_bench.training.tokenizers import SPECIAL, load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 WITH_OTHER_TABLES = ("mpnet", "esm", "opt", "biogpt", "distilbert", "bart", "mvp")
@@ -47,7 +47,7 @@ def save_checkpoint(folder: Path, family: str, texts: tuple[str, ...], **tokens:
 
 def save_tokenizer(folder: Path, texts: tuple[str, ...], special: dict[str, str]) -> Path:
     """Save a tokenizer with these special tokens. It ends texts with [SEP]."""
-    trained = train_tokenizer(texts, 250).backend_tokenizer
+    trained = trained_tokenizer(texts, 250).backend_tokenizer
     transformers.PreTrainedTokenizerFast(tokenizer_object=trained, **special).save_pretrained(
         folder
     )
