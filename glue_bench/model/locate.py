@@ -23,7 +23,7 @@ from glue_bench.files import (
     parse_json,
     read_file,
 )
-from glue_bench.model.outputs import refuse_absent
+from glue_bench.model.outputs import local_path, refuse_absent
 from glue_bench.remote import fetched, is_url
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
@@ -64,7 +64,7 @@ def locate(name: str, revision: str | None = None, *, weights: bool = True) -> P
 
 def _find(name: str, revision: str | None, *, weights: bool) -> Path:
     """Return the place of a checkpoint, without a look at its content."""
-    path = Path(name).expanduser()
+    path = local_path(name)
     if revision is not None and (is_url(name) or path.exists()):
         fault = f"revision '{revision}' of '{name}', which is no hub id"
         raise UserError(f"{fault}: leave the revision out")

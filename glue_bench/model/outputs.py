@@ -28,14 +28,14 @@ def check_checkpoints(experiment: Experiment) -> None:
         for task in experiment.tasks:
             name = arm.checkpoint_of(task)
             refuse_absent(name)
-            outputs = _named_outputs(Path(name).expanduser()) if arm.is_finished else ()
+            outputs = _named_outputs(local_path(name)) if arm.is_finished else ()
             if outputs:
                 match_outputs(name, outputs, find_task(task), arm.labels)
 
 
 def refuse_absent(name: str) -> None:
     """Raise UserError for a place of a checkpoint that is no id of the hub, and is not there."""
-    path = Path(name).expanduser()
+    path = local_path(name)
     if is_url(name) or path.exists():
         return
     if path.suffix == ".pt":
@@ -43,6 +43,15 @@ def refuse_absent(name: str) -> None:
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         advice = "give a folder with config.json and weights, or a hub id"
         raise UserError(f"no checkpoint folder '{name}'; {advice}")
+
+
+def local_path(name: str) -> Path:
+    """Return the place of a name on this machine. Raises UserError for the home of no user."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        user = Path(name).parts[0]
+        raise UserError(f"'{name}': there is no user {user}; write the folder out") from error
 
 
 def _named_outputs(folder: Path) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ class Ray(Executor):
             os.environ.setdefault(name, value)
         # ray.init sets the level of "ray", not of this logger.
         logging.getLogger("ray._private").setLevel(logging.ERROR)
-        self.ray = import_extra("ray", "ray", "--workers and --address")
+        self.ray = import_extra("ray", "ray", "--workers and --address need")
         self.make = make
         self.resources = resources
         self.workers = workers
@@ -262,13 +262,16 @@ def lost_failure(job: Job, cause: str) -> Failure:
     return Failure(id=job.id, error=plain(cause).replace("\n", " "), lost=True)
 
 
-def import_extra(module: str, extra: str, options: str) -> Any:
-    """Import the package of an engine, which is an extra. Raises UserError if it is missing."""
+def import_extra(module: str, extra: str, need: str) -> Any:
+    """Import the package of an engine, which is an extra.
+
+    Raises UserError if it is missing; `need` begins the message, such as "--slurm needs".
+    """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         advice = f"install it: pip install '.[{extra}]'"
-        raise UserError(f"{options} needs {module}; {advice}") from error
+        raise UserError(f"{need} {module}; {advice}") from error
 
 
 def check_answer(address: str) -> None:

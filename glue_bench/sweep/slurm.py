@@ -134,7 +134,7 @@ class Slurm(Executor):
         Raises:
             UserError: submitit is not installed, no Slurm answers, or an option is of another type.
         """
-        submitit = import_extra("submitit", "slurm", "--slurm")
+        submitit = import_extra("submitit", "slurm", "--slurm needs")
         largest_array = re.findall(r"MaxArraySize\s*=\s*(\d+)", check_slurm())
         self.max_array = max(1, int(largest_array[0]) - 1)  # 0 where arrays are off
         self.store = store

@@ -25,7 +25,7 @@ class SlurmJob(NamedTuple):
 
 def check_slurm() -> str:
     """Return Slurm's configuration. Raises UserError if submitit is missing or no Slurm answers."""
-    import_extra("submitit", "slurm", "--slurm")
+    import_extra("submitit", "slurm", "--slurm needs")
     config = run_slurm_command("scontrol", "show", "config")
     if config is None:
         raise UserError(NO_SLURM)

@@ -53,6 +53,11 @@ CHEAP = {
         {},
         "no checkpoint folder './nowhere'",
     ),
+    "a folder of nobody": (
+        {"checkpoint": "~nobody-here/bert"},
+        {},
+        "'~nobody-here/bert': there is no user ~nobody-here; write the folder out",
+    ),
     "results on the web": ({}, {"results": "s3://bucket/runs"}, "s3://bucket/runs"),
 }
 """Changes to the tiny experiment, options of `run`, and what the error says.
