@@ -80,10 +80,7 @@ def run(
         UserError: bad input, before any cell is run; later, results that cannot be written, or no
             workers.
     """
-    from glue_bench.board.compare import open_comparison
     from glue_bench.config.load import listed, load_experiment
-    from glue_bench.files import results_written_to
-    from glue_bench.pages.files import write_tables
 
     parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
     from glue_bench.sweep.engine import Engine
@@ -108,11 +105,20 @@ def run(
     observers = [*([Display(console)] if console else []), *trackers]
     summary = sweep(parsed, console, observers, dry_run=dry_run, **options)
     if not dry_run and summary.cause != "terminated":  # after SIGTERM only seconds are left
-        with results_written_to(summary.folder):
-            comparison = open_comparison(summary.folder)
-            write_tables(comparison)
-            write_page(comparison)
+        write_results(summary.folder)
     return summary
+
+
+def write_results(folder: Path) -> None:
+    """Write the tables and the report of an experiment. Raises UserError if the disk is full."""
+    from glue_bench.board.compare import open_comparison
+    from glue_bench.files import results_written_to
+    from glue_bench.pages.files import write_tables
+
+    with results_written_to(folder):
+        comparison = open_comparison(folder)
+        write_tables(comparison)
+        write_page(comparison)
 
 
 def write_page(comparison: Comparison) -> None:

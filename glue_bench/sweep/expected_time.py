@@ -13,7 +13,7 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.step_times import StepTimes, time_cell, time_pretraining
 from glue_bench.training.task_inputs import is_test
 
-TRIAL_SECONDS = 1.5  # of the trials of all arms, for pretrainings and again for cells
+TRIAL_SECONDS = 2.6  # of all trials; those of pretrainings have half of them
 AnyJob = TypeVar("AnyJob", Cell, Pretraining)
 
 
@@ -71,15 +71,17 @@ def expected_times(
     finetuning = time_of_finished(cells, cell_records, plan)
     if compute is None or compute.graph:  # whose steps are launched in another way
         return pretraining, finetuning
+    deadline = time.perf_counter() + TRIAL_SECONDS
     if pretraining.seconds is None:
-        pretraining = time_of_pretrainings(work.pretrainings, inputs, compute, plan)
+        earlier = deadline - TRIAL_SECONDS / 2
+        pretraining = time_of_pretrainings(work.pretrainings, inputs, compute, plan, earlier)
     if finetuning.seconds is None:
-        finetuning = time_of_cells(cells, inputs, compute, plan)
+        finetuning = time_of_cells(cells, inputs, compute, plan, deadline)
     return pretraining, finetuning
 
 
 def time_of_cells(
-    cells: Sequence[Cell], inputs: Inputs, compute: Compute, plan: Plan
+    cells: Sequence[Cell], inputs: Inputs, compute: Compute, plan: Plan, deadline: float
 ) -> ExpectedTime:
     """Expect of fine-tuning runs what timed steps of their arms say.
 
@@ -88,6 +90,7 @@ def time_of_cells(
         inputs: the experiment's arms and tasks.
         compute: where they compute.
         plan: has the tokens and operations of all.
+        deadline: until when steps are timed, by `time.perf_counter`.
     """
     share_by_arm: dict[str, float] = {}
 
@@ -100,56 +103,60 @@ def time_of_cells(
         read_tokens = tokens * rows_read(cell, inputs) / rows
         return times.seconds(steps_of(cell, inputs), tokens, read_tokens)
 
-    def trial(cell: Cell, deadline: float) -> StepTimes | None:
+    def trial(cell: Cell) -> StepTimes | None:
         return time_cell(cell, inputs, compute, deadline)
 
-    return time_of_trials(cells, trial, seconds, plan)
+    return time_of_trials(cells, trial, seconds, plan, deadline)
 
 
 def time_of_pretrainings(
-    jobs: Sequence[Pretraining], inputs: Inputs, compute: Compute, plan: Plan
+    jobs: Sequence[Pretraining], inputs: Inputs, compute: Compute, plan: Plan, deadline: float
 ) -> ExpectedTime:
     """Expect of pretrainings what timed steps say, without validation; else as `time_of_cells`."""
 
     def seconds(job: Pretraining, times: StepTimes) -> float:
         return times.seconds(job.settings.steps, job.tokens(plan.tokens))
 
-    def trial(job: Pretraining, deadline: float) -> StepTimes | None:
+    def trial(job: Pretraining) -> StepTimes | None:
         return time_pretraining(job, inputs, compute, deadline)
 
-    return time_of_trials(jobs, trial, seconds, plan)
+    return time_of_trials(jobs, trial, seconds, plan, deadline)
 
 
 def time_of_trials(
     jobs: Sequence[AnyJob],
-    trial: Callable[[AnyJob, float], StepTimes | None],
+    trial: Callable[[AnyJob], StepTimes | None],
     seconds: Callable[[AnyJob, StepTimes], float],
     plan: Plan,
+    deadline: float,
 ) -> ExpectedTime:
     """Time a job of each arm while there is time, and expect the same of its other jobs.
 
-    An arm without a trial is expected to take as long for each operation as the others.
+    An arm without times is expected to take as long for each operation as the others.
 
     Args:
         jobs: the jobs.
-        trial: times steps of a job until a deadline.
+        trial: times steps of a job; None if they say too little.
         seconds: says how long a job takes whose arm has these times.
         plan: has the operations of all.
+        deadline: when no further trial may end, by `time.perf_counter`; the first one may.
     """
-    deadline = time.perf_counter() + TRIAL_SECONDS
     times_by_arm: dict[str, StepTimes] = {}
+    longest_trial = 0.0
     for job in jobs:
+        began = time.perf_counter()
         if job.arm in times_by_arm:
             continue
-        if times_by_arm and time.perf_counter() > deadline:
+        if times_by_arm and began + longest_trial > deadline:
             break
         try:
-            times = trial(job, deadline)
+            times = trial(job)
         except Exception:  # whatever it is, the run will say it; here a number is missing
             times = None
         if times is None:
-            return UNKNOWN_TIME
+            break
         times_by_arm[job.arm] = times
+        longest_trial = max(longest_trial, time.perf_counter() - began)
     total = 0.0
     operations = 0.0
     untimed_operations = 0.0
