@@ -10,6 +10,8 @@ import random
 import re
 import signal
 import time
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -63,43 +65,90 @@ def undisturbed(tmp_path_factory) -> Path:
     return tiny_runs.run(ASKED, tmp_path_factory.mktemp("undisturbed"))
 
 
-@pytest.mark.parametrize(
-    "kills",
-    [3, *(pytest.param(count, marks=pytest.mark.slow) for count in [1, 2, 3, 5, 8, 10] * 5)],
+@dataclass(frozen=True)
+class Killed:
+    """A run that was killed several times.
+
+    Attributes:
+        kills: When it was killed.
+        results: What was finished after each kill.
+        waiting: What a dry run would do after the last kill.
+        folder: The results, after the same command was left alone.
+    """
+
+    kills: list[str]
+    results: list[dict[str, tuple[int, bytes]]]
+    waiting: list[str]
+    folder: Path
+
+
+def run_until_killed(config: Path, results: Path, jobs: int, write: int) -> None:
+    """Start a driver that is killed before a write, or else a moment after some jobs have ended."""
+    driver = start(config, results, write)
+    if not write:
+        wait(driver, results, jobs)
+        time.sleep(random.uniform(0, 0.4))
+        driver.signal(signal.SIGKILL)
+    status, output = driver.end()
+    assert status in (0, -signal.SIGKILL), output
+
+
+@pytest.fixture(
+    scope="module",
+    params=[3, *(pytest.param(count, marks=pytest.mark.slow) for count in [1, 2, 3, 5, 8, 10] * 5)],
 )
-def test_a_run_that_is_killed_often_gives_the_results_of_an_undisturbed_run(
-    undisturbed, tmp_path, kills
-):
-    """Kills are spread from the first search to the last cell. Half of them come at a write."""
-    config = tmp_path / "experiment.yaml"
-    results = tmp_path / "runs"
+def killed(request, tmp_path_factory) -> Killed:
+    """Kill a run often, and then leave it alone.
+
+    Kills are spread from the first search to the last cell. Half of them come at a write.
+    """
+    place = tmp_path_factory.mktemp("killed")
+    config = place / "experiment.yaml"
+    results = place / "runs"
     config.write_text(json.dumps(ASKED))
-    killed = results / "tiny"
-    kept: dict[str, tuple[int, bytes]] = {}
-    for number in range(kills):
-        done = random.randrange(JOBS * number // kills, JOBS * (number + 1) // kills)
+    kills: list[str] = []
+    results_after_kills: list[dict[str, tuple[int, bytes]]] = []
+    for number in range(request.param):
+        jobs = random.randrange(
+            JOBS * number // request.param, JOBS * (number + 1) // request.param
+        )
         for write in (0, random.randrange(1, WRITES))[: 1 + number % 2]:
-            print(
-                "killed", f"before write {write}" if write else f"after {done} jobs"
-            )  # shown if the test fails
-            driver = start(config, results, write)
-            if not write:
-                wait(driver, results, done)
-                time.sleep(random.uniform(0, 0.4))
-                driver.signal(signal.SIGKILL)
-            status, output = driver.end()
-            assert status in (0, -signal.SIGKILL), output
-            results_now = tiny_runs.results(killed)
-            assert kept.items() <= results_now.items(), "a result was lost, or stored twice"
-            kept = results_now
-    assert not set(waiting(results)) & kept.keys(), "what has ended would run again"
+            kills.append(f"before write {write}" if write else f"after {jobs} jobs")
+            run_until_killed(config, results, jobs, write)
+            results_after_kills.append(tiny_runs.results(results / "tiny"))
+    waiting_jobs = waiting(results)
     status, output = start(config, results).end()
     assert status == 0, output
-    assert kept.items() <= tiny_runs.results(killed).items()
-    assert waiting(results) == []
-    assert [verified.faults for verified in glue_bench.verify(killed)] == [[]]
-    assert tiny_runs.unlike(tiny_runs.bits(undisturbed), tiny_runs.bits(killed)) == []
-    assert tiny_runs.unlike(tiny_runs.tables(undisturbed), tiny_runs.tables(killed)) == []
+    return Killed(kills, results_after_kills, waiting_jobs, results / "tiny")
+
+
+def test_no_kill_loses_a_result_or_lets_it_be_stored_twice(killed):
+    results = [*killed.results, tiny_runs.results(killed.folder)]
+    for before, after in pairwise(results):
+        assert before.items() <= after.items(), killed.kills
+
+
+def test_what_ended_before_a_kill_does_not_run_again(killed):
+    assert not set(killed.waiting) & killed.results[-1].keys(), killed.kills
+
+
+def test_the_same_command_finishes_a_run_that_was_killed(killed):
+    assert waiting(killed.folder.parent) == [], killed.kills
+
+
+def test_verify_finds_no_fault_in_a_run_that_was_killed(killed):
+    (verified,) = glue_bench.verify(killed.folder)
+    assert verified.faults == [], killed.kills
+
+
+def test_a_run_that_was_killed_gives_the_bits_of_an_undisturbed_run(undisturbed, killed):
+    different = tiny_runs.unlike(tiny_runs.bits(undisturbed), tiny_runs.bits(killed.folder))
+    assert different == [], killed.kills
+
+
+def test_a_run_that_was_killed_gives_the_tables_of_an_undisturbed_run(undisturbed, killed):
+    different = tiny_runs.unlike(tiny_runs.tables(undisturbed), tiny_runs.tables(killed.folder))
+    assert different == [], killed.kills
 
 
 # A second driver

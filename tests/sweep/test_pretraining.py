@@ -5,6 +5,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from helpers.small_data import few_rows
@@ -90,36 +91,78 @@ def test_parts_of_a_batch_do_not_change_the_id_without_dropout(id_of):
     assert id_of({"dropout": 0.0} | PARTS) == id_of({"dropout": 0.0})
 
 
-def test_cells_start_from_the_pretraining_of_their_arm(sweep, pretrained):
-    summary = sweep(pretrained(arms=["add", "none"]))
-    assert summary.planned == summary.finished == 2
-    assert summary.failed == {}
-    assert sweep.ended == ["add pretraining", "none pretraining", "add cola", "none cola"]
-    checkpoints = Store(summary.folder).checkpoints
-    finished = records(summary)
-    for pretraining in pretrainings(summary):
-        job = pretraining.pretraining
-        model = AutoModelForMaskedLM.from_pretrained(checkpoints.at_step(job.id, 10))
-        assert model.config.variant == job.arm
-        weights = model.base.state_dict()
+@pytest.fixture(scope="module")
+def two_arms(new_sweep, pretrained, tmp_path_factory):
+    """Run an experiment that pretrains two arms; `ended` are its jobs in their order."""
+    sweep = new_sweep(tmp_path_factory.mktemp("two_arms") / "runs")
+    with few_rows():
+        summary = sweep(pretrained(arms=["add", "none"]))
+    return SimpleNamespace(summary=summary, ended=sweep.ended)
+
+
+def model_of(summary, pretraining):
+    """Load the last checkpoint of a pretraining with transformers."""
+    checkpoint = Store(summary.folder).checkpoints.at_step(pretraining.id, 10)
+    return AutoModelForMaskedLM.from_pretrained(checkpoint)
+
+
+def test_arms_are_pretrained_before_their_cells(two_arms):
+    expected = ["add pretraining", "none pretraining", "add cola", "none cola"]
+    assert two_arms.ended == expected
+    assert two_arms.summary.finished == two_arms.summary.planned == 2
+
+
+def test_a_checkpoint_has_the_variant_of_its_arm(two_arms):
+    for record in pretrainings(two_arms.summary):
+        model = model_of(two_arms.summary, record.pretraining)
+        assert model.config.variant == record.pretraining.arm
+
+
+def test_a_checkpoint_has_the_weights_that_its_record_names(two_arms):
+    """The pooler is not among them, since pretraining does not use it."""
+    for record in pretrainings(two_arms.summary):
+        weights = model_of(two_arms.summary, record.pretraining).base.state_dict()
         for name in [name for name in weights if name.startswith("pooler")]:
             del weights[name]
-        expected = {10: weights_digest(weights)}
-        assert pretraining.weights == expected
-        record = finished[f"{job.arm} cola"]
-        assert record.started_from == pretraining.weights[10]
+        assert record.weights == {10: weights_digest(weights)}
+
+
+def test_a_cell_starts_from_the_last_weights_of_its_arm(two_arms):
+    cells = records(two_arms.summary)
+    for record in pretrainings(two_arms.summary):
+        arm = record.pretraining.arm
+        assert cells[f"{arm} cola"].started_from == record.weights[10]
+
+
+def test_a_cell_of_a_pretrained_arm_names_its_origin_and_step(two_arms):
+    for record in records(two_arms.summary).values():
         assert record.cell.origin == "pretrained"
         assert record.cell.steps == 10
         assert re.search(r"-s1-step10-[0-9a-f]{12}$", record.cell.id)
-        assert [path.name for path in checkpoints.folder_of(job.id).iterdir()] == ["step-10"]
 
 
-def test_pretrained_arms_are_measured(sweep, pretrained):
-    add, none = pretrainings(sweep(pretrained(arms=["add", "none"])))
-    assert [measure.name for measure in add.measures][:2] == ["validation_loss", "swap_1"]
-    swaps = [measure for measure in none.measures if measure.name.startswith("swap")]
-    assert {measure.value for measure in swaps} == {0.5}
-    # The whole validation text is read here: its loss is that of the pretraining.
+def test_only_the_last_checkpoint_of_a_pretraining_stays(two_arms):
+    checkpoints = Store(two_arms.summary.folder).checkpoints
+    for record in pretrainings(two_arms.summary):
+        folder = checkpoints.folder_of(record.pretraining.id)
+        assert [path.name for path in folder.iterdir()] == ["step-10"]
+
+
+def test_an_arm_is_measured_after_its_pretraining(two_arms):
+    for record in pretrainings(two_arms.summary):
+        names = [measure.name for measure in record.measures]
+        assert names[:2] == ["validation_loss", "swap_1"]
+
+
+def test_an_arm_without_positions_does_not_tell_swapped_texts_apart(two_arms):
+    _, none = pretrainings(two_arms.summary)
+    swaps = [measure.value for measure in none.measures if measure.name.startswith("swap")]
+    assert set(swaps) == {0.5}
+
+
+def test_the_measured_loss_is_that_of_the_pretraining(two_arms):
+    """The whole validation text is read here."""
+    add, _ = pretrainings(two_arms.summary)
     assert add.measures[0].value == pytest.approx(add.validation_loss, abs=1e-5)
 
 
