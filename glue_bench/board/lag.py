@@ -9,7 +9,8 @@ An arm has reached a loss where its curve first falls to it. Between two measure
 straight line over tokens.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -38,6 +39,17 @@ LAG_COLUMNS = [
 ]
 
 
+@dataclass(frozen=True)
+class Pair:
+    """The curves of an arm and of the reference, by the pretraining seeds that both have."""
+
+    arm: str
+    reference: str
+    runs: Mapping[int, pd.Series]
+    reference_runs: Mapping[int, pd.Series]
+    seeds: Sequence[int]
+
+
 def curves(
     losses: pd.DataFrame, column: str = "validation_loss"
 ) -> dict[str, dict[int, pd.Series]]:
@@ -57,6 +69,24 @@ def curves(
             curve = by_tokens[column].sort_index()
             by_arm[str(arm)][int(seed)] = curve
     return by_arm
+
+
+def pairs_of(
+    losses: pd.DataFrame, reference: str, column: str = "validation_loss"
+) -> Iterator[Pair]:
+    """Yield every other arm beside the reference, if both have curves of a common seed.
+
+    Args:
+        losses: `Results.losses`.
+        reference: The arm that the others are compared with.
+        column: The loss: "validation_loss" or "train_loss".
+    """
+    by_arm = curves(losses, column)
+    reference_runs = by_arm.get(reference, {})
+    for arm, runs in by_arm.items():
+        shared = set(runs) & set(reference_runs)
+        if arm != reference and shared:
+            yield Pair(arm, reference, runs, reference_runs, sorted(shared))
 
 
 def tokens_until(curve: pd.Series, loss: float) -> float:
@@ -133,21 +163,15 @@ def lag_curves(
         column: The loss: "validation_loss" or "train_loss".
         decay_share: The part of a run in which the rate falls, at its end.
     """
-    by_arm = curves(losses, column)
-    reference_runs = by_arm.get(reference, {})
     lags_by_arm: dict[str, pd.DataFrame] = {}
-    for arm, runs in by_arm.items():
-        shared = set(runs) & set(reference_runs)
-        common = sorted(shared)
-        if arm == reference or not common:
-            continue
-        end = last_tokens(runs, common)
+    for pair in pairs_of(losses, reference, column):
+        end = last_tokens(pair.runs, pair.seeds)
         tokens = end * np.arange(1, CURVE_POINTS + 1) / CURVE_POINTS
-        of_seeds = lags_of_seeds(runs, reference_runs, common, tokens)
+        of_seeds = lags_of_seeds(pair, tokens)
         table = pd.DataFrame(of_seeds, index=tokens).dropna()
         reached = table.max(axis=1) + table.index
         constant = end * (1 - (decay_share or 0.0))
-        lags_by_arm[arm] = table[reached <= constant]
+        lags_by_arm[pair.arm] = table[reached <= constant]
     return lags_by_arm
 
 
@@ -160,23 +184,11 @@ def last_tokens(runs: Mapping[int, pd.Series], seeds: Sequence[int]) -> float:
     return min(ends)
 
 
-def lags_of_seeds(
-    runs: Mapping[int, pd.Series],
-    references: Mapping[int, pd.Series],
-    seeds: Sequence[int],
-    tokens: np.ndarray,
-) -> dict[int, np.ndarray]:
-    """Return the lags of the reference in each seed, (tokens,).
-
-    Args:
-        runs: The curves of an arm by seed.
-        references: The curves of the reference by seed.
-        seeds: The seeds that both have.
-        tokens: The tokens at which the lag is asked, (tokens,).
-    """
+def lags_of_seeds(pair: Pair, tokens: np.ndarray) -> dict[int, np.ndarray]:
+    """Return the lags of the reference in each seed, (tokens,), after these tokens of the arm."""
     by_seed: dict[int, np.ndarray] = {}
-    for seed in seeds:
-        by_seed[seed] = lags(runs[seed], references[seed], tokens)
+    for seed in pair.seeds:
+        by_seed[seed] = lags(pair.runs[seed], pair.reference_runs[seed], tokens)
     return by_seed
 
 
@@ -199,23 +211,17 @@ def lag_frame(
         LAG_COLUMNS. `lag` is in tokens. `ratio` is the reference's tokens over the arm's tokens.
         `in_decay` says whether the reference reached the loss while its rate fell, in any seed.
     """
-    by_arm = curves(losses)
-    reference_runs = by_arm.get(reference, {})
     rows: list[dict[str, float | int | str]] = []
-    for arm, runs in by_arm.items():
-        shared = set(runs) & set(reference_runs)
-        common = sorted(shared)
-        if arm == reference or not common:
-            continue
-        end = last_tokens(runs, common)
+    for pair in pairs_of(losses, reference):
+        end = last_tokens(pair.runs, pair.seeds)
         constant = end * (1 - (decay_share or 0.0))
         tokens = end * np.arange(1, LAG_POINTS + 1) / LAG_POINTS
-        of_common = lags_of_seeds(runs, reference_runs, common, tokens)
+        of_common = lags_of_seeds(pair, tokens)
         seed_lags = list(of_common.values())
         table = np.stack(seed_lags, axis=1)
         for place, of_seeds in zip(tokens, table, strict=True):
             if not np.isnan(of_seeds).any():
-                row = _lag_row(arm, reference, float(place), of_seeds)
+                row = _lag_row(pair, float(place), of_seeds)
                 latest = (place + of_seeds).max()
                 row["in_decay"] = bool(latest > constant)
                 rows.append(row)
@@ -223,16 +229,14 @@ def lag_frame(
     return pd.DataFrame(rows, columns=LAG_COLUMNS).astype(whole)
 
 
-def _lag_row(
-    arm: str, reference: str, tokens: float, of_seeds: np.ndarray
-) -> dict[str, float | int | str]:
+def _lag_row(pair: Pair, tokens: float, of_seeds: np.ndarray) -> dict[str, float | int | str]:
     """Return a row of `lag_frame` from the lags of all seeds."""
     low, high = student_interval(of_seeds)
     ratios = 1 + of_seeds / tokens
     ratio_low, ratio_high = student_interval(ratios)
     return {
-        "arm": arm,
-        "reference": reference,
+        "arm": pair.arm,
+        "reference": pair.reference,
         "tokens": round(tokens),
         "lag": round(float(of_seeds.mean())),
         "lag_low": float(np.round(low)),

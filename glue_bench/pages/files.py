@@ -11,7 +11,7 @@ from glue_bench.data.tasks import find_task
 from glue_bench.files import write_atomically
 from glue_bench.pages.budget import budget_frame, drop_silent_columns, page_of_budgets, rates_frame
 from glue_bench.pages.contrasts import statistics_page
-from glue_bench.pages.lags import lags_of
+from glue_bench.pages.lags import lags_of, seed_frames
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.render import csv_text, to_csv, to_markdown
 
@@ -27,7 +27,10 @@ WRITTEN_TABLES = (
     "budget.csv",
     "losses.csv",
     "lags.csv",
+    "lag_seeds.csv",
     "reached.csv",
+    "ratios.csv",
+    "ratio_seeds.csv",
     "rates.csv",
     "intrinsic.csv",
 )
@@ -62,7 +65,8 @@ def table_files(comparison: Comparison) -> dict[str, str]:
     - If arms can be compared: statistics.md, statistics.csv.
     - If the tasks allow a conventional average: averages.csv.
     - If arms are pretrained: budget.md, budget.csv and losses.csv, which hold measured speeds, and
-      intrinsic.csv; reached.csv and lags.csv, if validation losses were measured.
+      intrinsic.csv; reached.csv, lags.csv and ratios.csv, with the files of their single seeds, if
+      validation losses were measured.
     - If learning rates were searched for: rates.csv.
     - If several checkpoints of a pretraining are fine-tuned: steps.csv.
     """
@@ -93,6 +97,8 @@ def table_files(comparison: Comparison) -> dict[str, str]:
         "reached.csv": (reached_frame(results.losses), 2),
         "lags.csv": (lags_of(comparison), 3),
     }
+    for name, frame in seed_frames(comparison).items():
+        frames_and_decimals[name] = (frame, 3)
     for name, (frame, decimals) in frames_and_decimals.items():
         if len(frame):
             contents[name] = csv_text(frame, decimals)

@@ -9,6 +9,7 @@ from pandas import DataFrame
 
 from glue_bench.board.compare import Comparison
 from glue_bench.board.lag import lag_frame, reached_frame
+from glue_bench.board.lag_seeds import lag_seed_frame, ratio_frame, ratio_seed_frame
 from glue_bench.pages.numbers import MISSING, abbreviate_number, format_number
 from glue_bench.pages.page import Column, Table
 
@@ -84,11 +85,32 @@ def reached_table(losses: DataFrame, levels: Sequence[float]) -> Table:
 
 def lags_of(comparison: Comparison) -> DataFrame:
     """Give the lag of the reference behind every other arm; empty without a reference."""
-    results = comparison.board.results
-    pretraining = results.plan.experiment.pretraining
-    reference = comparison.assessed[0].reference if comparison.assessed else ""
-    decay_share = pretraining.decay_share if pretraining else None
-    return lag_frame(results.losses, reference, decay_share)
+    losses = comparison.board.results.losses
+    return lag_frame(losses, reference_of(comparison), decay_share_of(comparison))
+
+
+def seed_frames(comparison: Comparison) -> dict[str, DataFrame]:
+    """Give by file the lags of single seeds, and the ratios of tokens; empty without a reference."""
+    losses = comparison.board.results.losses
+    reference = reference_of(comparison)
+    decay_share = decay_share_of(comparison)
+    ratio_seeds = ratio_seed_frame(losses, reference, decay_share)
+    return {
+        "lag_seeds.csv": lag_seed_frame(losses, reference, decay_share),
+        "ratios.csv": ratio_frame(ratio_seeds),
+        "ratio_seeds.csv": ratio_seeds,
+    }
+
+
+def reference_of(comparison: Comparison) -> str:
+    """Name the arm that all others are compared with; empty without one."""
+    return comparison.assessed[0].reference if comparison.assessed else ""
+
+
+def decay_share_of(comparison: Comparison) -> float | None:
+    """Give the part of a pretraining in which its learning rate falls."""
+    pretraining = comparison.board.results.plan.experiment.pretraining
+    return pretraining.decay_share if pretraining else None
 
 
 def _lag_texts(row: Mapping[str, Any]) -> dict[str, Any]:
