@@ -114,8 +114,8 @@ def ratio_seed_frame(
         decay_share: The part of a run in which the learning rate falls, at its end.
 
     Returns:
-        RATIO_SEED_COLUMNS; `reached` says whether the arm had the loss: "yes", "in decay" (while the
-        rate of one of both fell) or "never" (within the `tokens_seen` of its run).
+        RATIO_SEED_COLUMNS; `reached` says whether the arm had the loss: "yes", "in decay" (while
+        the rate of one of both fell) or "never" (within the `tokens_seen` of its run).
     """
     rows: list[Row] = []
     for pair in pairs_of(losses, reference):

@@ -47,6 +47,7 @@ UNFINISHED: Row = {
     "base_model": "",
 }
 """The RUN_COLUMNS of a cell that has not finished."""
+WITH_GRAPHS = " with CUDA graphs"
 MAJORITY_BASELINE = "majority class"
 FRESH_WEIGHTS = "fresh weights of this shape"
 ANY_SHAPE = "each its own"
@@ -353,13 +354,16 @@ def _precision(run: Run | None) -> str:
 
 
 def _processor(run: Run | None) -> str:
-    """Return the name of the GPU or CPU that a run used, or "" if it is not known."""
+    """Return the name of the GPU or CPU that a run used, or "" if it is not known.
+
+    A GPU that launched steps as graphs counts as another one than the same GPU without them.
+    """
     if run is None:
         return ""
     environment = run.environment
     if environment.device in (None, "cpu"):
         return environment.processor or ""
-    return environment.device
+    return f"{environment.device}{WITH_GRAPHS}" if environment.graphs else environment.device
 
 
 def _join_if_known(facts: Sequence[str]) -> str:

@@ -192,7 +192,7 @@ def tokens_to_reach(loss: float, curve: DataFrame) -> float | None:
 def device_text(environment: Environment) -> str | None:
     """Name the device of a pretraining, a CPU with the number of its threads."""
     if environment.device != "cpu":
-        return environment.device
+        return f"{environment.device}, CUDA graphs" if environment.graphs else environment.device
     noun = "thread" if environment.threads == 1 else "threads"
     return f"{environment.processor}, {environment.threads} {noun}"
 

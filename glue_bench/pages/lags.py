@@ -90,7 +90,7 @@ def lags_of(comparison: Comparison) -> DataFrame:
 
 
 def seed_frames(comparison: Comparison) -> dict[str, DataFrame]:
-    """Give by file the lags of single seeds, and the ratios of tokens; empty without a reference."""
+    """Give by file the lags of single seeds, and the ratios of tokens."""
     losses = comparison.board.results.losses
     reference = reference_of(comparison)
     decay_share = decay_share_of(comparison)

@@ -15,7 +15,11 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "scikit-
 
 
 class Environment(Value):
-    """The machine and the code that computed something. `device` is `cpu`, or the GPU's name."""
+    """The machine and the code that computed something.
+
+    `device` is `cpu`, or the GPU's name. `graphs` says whether training steps were launched as CUDA
+    graphs. Records that are older than this field have none, and no graphs were used there.
+    """
 
     glue_bench: Text | None = None
     git_commit: Text | None = None
@@ -26,6 +30,7 @@ class Environment(Value):
     device: Text | None = None
     precision: Text | None = None
     threads: Whole | None = None
+    graphs: bool | None = None
 
 
 @cache

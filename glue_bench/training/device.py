@@ -50,12 +50,17 @@ class Compute:
             return torch.cuda.get_device_name(self.device)
         return self.device.type
 
-    def environment(self) -> Environment:
-        """Return the environment for a record, with the threads that PyTorch uses now."""
+    def environment(self, *, graphs: bool | None = None) -> Environment:
+        """Return the environment for a record, with the threads that PyTorch uses now.
+
+        Args:
+            graphs: whether training steps were launched as CUDA graphs; None without training.
+        """
         machine = {
             "device": self.name,
             "precision": self.precision,
             "threads": torch.get_num_threads(),
+            "graphs": graphs,
         }
         return versions().model_copy(update=machine)
 

@@ -24,6 +24,7 @@ from glue_bench.training.evaluate import evaluation_tokens, rounded_as_stored
 from glue_bench.training.fixed_steps import (
     SHARED,
     FixedSteps,
+    launches_graphs,
     made_ahead,
     shared_steps,
     take_fixed,
@@ -175,7 +176,7 @@ class Attempt:
             graft_is_exact=self.start.exact if self.start.origin == "grafted" else None,
             variance_kept=dict(self.start.variance_kept),
             micro_batch_size=self.micro_batch_size,
-            environment=self.requested.environment(),
+            environment=self.requested.environment(graphs=launches_graphs(fixed_steps)),
             precision=None if self.compute.bf16 == self.requested.bf16 else self.compute.precision,
         )
         inner_model = model.model if isinstance(model, NativeClassifier) else model

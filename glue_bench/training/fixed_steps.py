@@ -130,6 +130,11 @@ class FixedSteps:
         self.graphs[shape] = (graph, loss)
 
 
+def launches_graphs(steps: FixedSteps | None) -> bool:
+    """Return whether a run launched its steps as graphs: the step of a shape was captured."""
+    return steps is not None and bool(steps.graphs)
+
+
 SHARED: dict[str, FixedSteps] = {}
 """The fine-tuning steps of this process, by what a graph holds: the encoder and some settings."""
 

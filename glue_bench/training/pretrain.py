@@ -20,7 +20,7 @@ from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.records.values import LossPoint, Pretraining, PretrainingRecord
 from glue_bench.training.attempts import run_attempts
 from glue_bench.training.device import Compute
-from glue_bench.training.fixed_steps import FixedSteps, made_ahead
+from glue_bench.training.fixed_steps import FixedSteps, launches_graphs, made_ahead
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.interrupts import Interrupts
 from glue_bench.training.loop import (
@@ -281,7 +281,7 @@ class PretrainingLoop:
             segment_pairs=segment_pairs,
             micro_batch_tokens=self.settings.micro_batch_size * self.settings.length,
             weights=state.weights,
-            environment=self.compute.environment(),
+            environment=self.compute.environment(graphs=launches_graphs(self.fixed_steps)),
         )
         return Pretrained(record, self.validation, self.model)
 

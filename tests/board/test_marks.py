@@ -94,6 +94,17 @@ def pretrain(bench, arm, environment):
         bench.pretrain(arm, seed, pieces=pieces, environment=environment)
 
 
+GPU = {"processor": "AMD EPYC", "device": "NVIDIA H100", "precision": "bf16"}
+
+
+@pytest.mark.parametrize(("graphs", "is_unlike"), [(None, False), (False, False), (True, True)])
+def test_a_run_with_graphs_is_unlike_one_without_or_an_older_one(bench, graphs, is_unlike):
+    for arm, environment in {"add": GPU, "none": {**GPU, "graphs": graphs}}.items():
+        bench.record(bench.expect("rte", arm=arm), 0.5, environment=environment)
+    frame = glue_bench.leaderboard(bench.plan()).set_index("arm")
+    assert frame["unlike_reference"]["none"] == is_unlike
+
+
 @pytest.mark.parametrize("fact", [{}, {"processor": "Intel Xeon"}, {"precision": "bf16"}], ids=str)
 def test_a_pretraining_on_another_machine_is_marked_before_any_fine_tuning_has_ended(bench, fact):
     pretrain(bench, "add", EPYC)

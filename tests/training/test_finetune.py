@@ -133,6 +133,7 @@ def test_the_record_of_a_cell_has_its_costs_and_its_environment(finished):
     assert record.environment.device == "cpu"
     assert record.environment.precision == "float32"
     assert record.environment.threads == 1
+    assert record.environment.graphs is False
 
 
 def test_the_record_of_a_cell_from_fresh_weights_says_nothing_that_is_as_usual(finished):
@@ -308,6 +309,7 @@ def test_fixed_steps_give_the_scores_of_a_cell_but_for_rounding(bench_of, arm, t
     expected = pytest.approx(plain.predictions[VALIDATION[task]], abs=1e-3)
     assert fixed.predictions[VALIDATION[task]] == expected
     assert fixed.record.training_tokens == plain.record.training_tokens
+    assert fixed.record.environment.graphs is False  # a CPU captures nothing
 
 
 VALIDATION = {"cola": "validation", "stsb": "validation", "mnli": "validation_matched"}

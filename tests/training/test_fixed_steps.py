@@ -16,7 +16,7 @@ from torch import Tensor
 import glue_bench.training.pretrain as module
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training.device import Compute
-from glue_bench.training.fixed_steps import AHEAD, FixedSteps, made_ahead
+from glue_bench.training.fixed_steps import AHEAD, FixedSteps, launches_graphs, made_ahead
 from glue_bench.training.loop import update
 from glue_bench.training.masked_lm import masked_losses
 from glue_bench.training.masking import MaskedBatch, Vocabulary, mask_rows
@@ -188,6 +188,16 @@ def test_a_capture_that_fails_says_so_once_and_the_steps_go_on():
         taken_steps(Capturing(CPU.device, bf16=False, threads=1))
 
 
+def test_graphs_are_launched_where_a_step_was_captured():
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    steps = FixedSteps(model, optimizer, 1.0, lambda tensors: tensors["ids"].sum(), FIXED)
+    assert not launches_graphs(None)
+    assert not launches_graphs(steps)
+    steps.graphs[torch.Size([1])] = (object(), torch.zeros(()))
+    assert launches_graphs(steps)
+
+
 def test_items_come_in_their_order():
     assert list(made_ahead(iter(range(20)))) == list(range(20))
 
@@ -225,7 +235,9 @@ def test_on_a_gpu_a_continued_run_equals_an_uninterrupted_one(tmp_path, monkeypa
     whole = Tiny.of(tmp_path / "whole", variant).finish(compute)
     tiny = Tiny.of(tmp_path / "continued", variant)
     tiny.stop_at(12, compute)
-    assert tiny.finish(compute).record.weights == whole.record.weights
+    record = tiny.finish(compute).record
+    assert record.weights == whole.record.weights
+    assert record.environment.graphs is True
     assert FixedSteps.is_capturable
 
 

@@ -293,6 +293,7 @@ def test_the_record_has_its_costs_and_its_environment(finished):
     assert record.environment.device == "cpu"
     assert record.environment.precision == "float32"
     assert record.environment.threads == 1
+    assert record.environment.graphs is False
 
 
 def test_a_run_of_a_search_keeps_no_weights(finished, tmp_path):
