@@ -24,6 +24,7 @@ from glue_bench.files import (
     read_file,
 )
 from glue_bench.model.outputs import local_path, refuse_absent
+from glue_bench.records.layout import PLAN, model_folder
 from glue_bench.remote import fetched, is_url
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
@@ -120,6 +121,12 @@ def unlike_a_checkpoint(folder: Path, name: str) -> str:
         return f"'{name}' is an adapter ({ADAPTER}), which is no model by itself; {advice}"
     if (folder / "config.json").exists():
         return ""
+    if (folder / PLAN).exists():
+        kept_models = sorted(folder.glob(model_folder("*")))
+        advice = "it has kept no model: run it again with --set finetuning.keep=best"
+        if kept_models:
+            advice = f"give one of its models, such as '{kept_models[0]}'"
+        return f"'{name}' is a folder of results; {advice}"
     folders = [path.parent for path in folder.glob("*/config.json")]
     if not folders:
         return ""

@@ -11,6 +11,8 @@ from pandas import DataFrame
 from glue_bench.board.compare import Comparison
 from glue_bench.board.results import Results
 from glue_bench.config import Experiment
+from glue_bench.data.task import OWN
+from glue_bench.data.tasks import find_task
 from glue_bench.errors import format_duration
 from glue_bench.pages.files import next_step
 from glue_bench.pages.page import Column, Part, Table
@@ -61,6 +63,8 @@ def run_options(results: Results) -> list[str]:
     options = ["--data GLUE_FOLDER"]
     if results.data_source in ("demo", "hub"):
         options = [f"--data {results.data_source}"]
+    elif all(find_task(task).benchmark == OWN for task in results.tasks.index):
+        options = ["--data hub"]  # of which nothing is read
     pretraining = plan.experiment.pretraining
     if pretraining:
         options.append("--corpus demo" if pretraining.corpus == ["demo"] else "--corpus TEXT")

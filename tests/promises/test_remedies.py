@@ -36,9 +36,15 @@ def faulty(tmp_path, make_bert):
         folder = make_bert(kind, positions=130, vocab_size=20 if kind == "few rows" else 250)
         if kind == "few rows":
             train_tokenizer(TEXTS * 9, 200).save_pretrained(folder)
-        if kind == "empty":
+        if kind in ("empty", "results"):
             shutil.rmtree(folder)
             folder.mkdir()
+        if kind == "results with a model":
+            shutil.move(folder, tmp_path / "above")
+            (folder / "cells" / "id").mkdir(parents=True)
+            shutil.move(tmp_path / "above", folder / "cells" / "id" / "model")
+        if kind.startswith("results"):
+            (folder / "plan.json").write_text("{}")
         if kind == "folder of checkpoints":
             shutil.move(folder, tmp_path / "above")
             folder.mkdir()
@@ -78,6 +84,8 @@ def test_what_a_checkpoint_lacks_can_be_given(refused, faulty, kind, arm):
     [
         ("empty", "has no config.json"),
         ("folder of checkpoints", "inside; give one of them, such as"),
+        ("results", "is a folder of results; it has kept no model: run it again with --set"),
+        ("results with a model", "is a folder of results; give one of its models, such as"),
         ("no tokenizer", "no tokenizer in"),
     ],
 )

@@ -10,6 +10,7 @@ import glue_bench
 from glue_bench.board.compare import open_comparison
 from glue_bench.errors import UserError
 from glue_bench.pages.files import next_step
+from glue_bench.pages.method import method_part
 
 ROWS = "text,label\n" + "".join(f"{word} {word},{word}\n" for word in ("yes", "no") * 8)
 
@@ -58,6 +59,11 @@ def test_the_kept_model_names_the_labels(folder):
 def test_what_comes_next_is_no_table_of_a_paper(folder):
     step = next_step(open_comparison(folder), "toy")
     assert step == "glue-bench card toy  # a model card with these scores"
+
+
+def test_its_report_asks_for_no_folder_with_glue(folder):
+    commands = method_part(open_comparison(folder)).listing
+    assert "glue-bench run tiny.yaml --data hub" in commands
 
 
 def test_a_submission_of_it_is_refused(folder, tmp_path):
