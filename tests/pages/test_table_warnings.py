@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.stored import fill
+from helpers.stored import Bench, fill
 from rich.console import Console
 
-from glue_bench.board.compare import open_comparison
+from glue_bench.board.compare import Comparison, open_comparison
 from glue_bench.pages.leaderboard import leaderboard_page, screen_page
+from glue_bench.pages.page import Page
 from glue_bench.pages.render import FORMATS, render, to_html
 from glue_bench.pages.report import make_report
 from glue_bench.pages.screen import print_page
@@ -130,31 +131,38 @@ def test_one_answer_on_wnli_is_usual(bench):
     assert warnings_at(bench.plan()) == []
 
 
-@pytest.fixture
-def too_easy(bench) -> Path:
-    """A folder of runs that answered everything correctly."""
+@pytest.fixture(scope="module")
+def too_easy(tmp_path_factory) -> Comparison:
+    """Runs that answered everything correctly."""
+    bench = Bench(tmp_path_factory.mktemp("too_easy") / "toy")
     for arm in ("add", "untied"):
         bench.finish("rte", 1, 1.0, arm=arm)
-    return bench.plan()
+    return open_comparison(bench.plan())
+
+
+@pytest.fixture(scope="module")
+def page(too_easy) -> Page:
+    """Their leaderboard."""
+    return leaderboard_page(too_easy)
 
 
 @pytest.mark.parametrize("format", sorted(set(FORMATS) - {"csv"}))
-def test_a_warning_is_in_each_format_that_has_sentences(too_easy, format):
-    assert TOO_EASY[:30] in render(leaderboard_page(open_comparison(too_easy)), format)
+def test_a_warning_is_in_each_format_that_has_sentences(page, format):
+    assert TOO_EASY[:30] in render(page, format)
 
 
-def test_a_warning_is_called_one_in_markdown(too_easy):
-    assert WARNING in render(leaderboard_page(open_comparison(too_easy)), "markdown")
+def test_a_warning_is_called_one_in_markdown(page):
+    assert WARNING in render(page, "markdown")
 
 
 def test_a_warning_is_in_the_report_and_above_the_table(too_easy):
-    text = to_html(make_report(open_comparison(too_easy)))
+    text = to_html(make_report(too_easy))
     assert text.count(TOO_EASY[:30]) == 1
     assert text.index(TOO_EASY[:30]) < text.index("<table>")
 
 
 def test_a_warning_is_in_the_terminal_above_the_table(too_easy):
     file = StringIO()
-    print_page(screen_page(open_comparison(too_easy)), Console(file=file, width=400))
+    print_page(screen_page(too_easy), Console(file=file, width=400))
     (line,) = [line for line in file.getvalue().splitlines() if line.startswith("Warning: ")]
     assert line == "Warning: " + TOO_EASY.replace("`", "")
