@@ -118,8 +118,8 @@ class HeldOut:
 def loss_sums(model: EncoderForMaskedLM, rows: Sequence[MaskedRow]) -> Sums:
     """Sum over each row's labels -log p(label | row), in nats, and count the labels.
 
-    Rows of similar length form a batch of at most TOKENS_AT_ONCE tokens. The model
-    computes in float32, and its head runs only at the tokens to predict.
+    Rows of similar length form a batch of at most TOKENS_AT_ONCE tokens. The model computes in
+    float32, and its head runs only at the tokens to predict.
     """
     lengths = np.array([len(row.ids) for row in rows], dtype=int)
     sums = np.zeros(len(rows))

@@ -1,9 +1,9 @@
 """Do words and positions lie in different subspaces?
 
-The rows of their tables are added at an encoder's input. If the subspaces are different, the
-sum is nearly a concatenation. Shapes: v words, n positions, e or d width of the
-tables. W (v, d) and P (n, d) have centred rows, Sigma_w = W'W / v, Sigma_p = P'P / n, sd_j is the
-standard deviation of dimension j.
+The rows of their tables are added at an encoder's input. If the subspaces are different, the sum is
+nearly a concatenation. Shapes: v words, n positions, e or d width of the tables. W (v, d) and P (n,
+d) have centred rows, Sigma_w = W'W / v, Sigma_p = P'P / n, sd_j is the standard deviation of
+dimension j.
 
     R        = d tr(Sigma_w Sigma_p) / (tr Sigma_w tr Sigma_p)
     s_m      = |P U_m|^2 / |P|^2           U_m the m leading directions of the words, m = 1..d

@@ -36,10 +36,10 @@ class EncoderConfig(PretrainedConfig):
     positions, without RoBERTa's reserved rows. `type_vocab_size` 0 means no segment table.
     `head_act` is the activation of the masked-LM head (None: `hidden_act`). `embedding_norm` says
     that the input is normalised, as in all encoders but some of TUPE's. `norm_first` and `gated`
-    make the blocks of recent
-    encoders: LayerNorm before attention and feed-forward layers, and GeGLU. `origin` is the origin
-    of the weights: pretrained, adapted, grafted or scratch. Raises ValueError for settings that no
-    encoder can have, or that this encoder cannot compute.
+    make the blocks of recent encoders: LayerNorm before attention and feed-forward layers, and
+    GeGLU. `origin` is the origin of the weights: pretrained, adapted, grafted or scratch.
+
+    Raises ValueError for settings that no encoder can have, or that this encoder cannot compute.
     """
 
     model_type = "glue_bench"

@@ -118,28 +118,41 @@ def fill_measured(bench, counts) -> Comparison:
     return compare_at(bench.plan())
 
 
-def test_measures_of_pretraining_are_columns_of_the_same_kind(bench):
-    counts = dict.fromkeys(product(("low", "high"), (1, 2, 3)), np.full(300, 500.0))
-    comparison = fill_measured(bench, counts)
-    columns = comparison.contrasts["column"].unique()
+@pytest.fixture
+def measured(bench) -> Comparison:
+    """Three pretrainings of `low` and of `high`, measured on the same pieces of text."""
+    pretrainings = product(("low", "high"), (1, 2, 3))
+    counts = dict.fromkeys(pretrainings, np.full(300, 500.0))
+    return fill_measured(bench, counts)
+
+
+def test_measures_of_pretraining_are_columns_of_contrasts(measured):
+    columns = measured.contrasts["column"].unique()
     assert columns.tolist() == ["sst2", "validation_loss", "swap_1"]
-    rows = comparison.contrasts_of("reference").set_index(["column", "arm"])
-    loss = rows.loc[("validation_loss", "high")]
-    swap = rows.loc[("swap_1", "high")]
-    assert loss["difference"] == pytest.approx(-0.2, abs=0.01)
-    assert swap["difference"] == pytest.approx(40.0)
-    assert loss["verdict"] == swap["verdict"] == "better"
-    assert loss["seeds"] == "pretraining"
-    assert rows.loc[("sst2", "high"), "seeds"] == "fine-tuning"
+
+
+@pytest.mark.parametrize(("column", "difference"), [("validation_loss", -0.2), ("swap_1", 40.0)])
+def test_a_measure_has_a_verdict(measured, column, difference):
+    rows = measured.contrasts_of("reference").set_index(["column", "arm"])
+    row = rows.loc[(column, "high")]
+    assert row["difference"] == pytest.approx(difference, abs=0.01)
+    assert row["verdict"] == "better"
+
+
+def test_a_measure_is_compared_over_pretraining_seeds(measured):
+    rows = measured.contrasts_of("reference").set_index(["column", "arm"])
+    seeds = rows["seeds"]
+    assert seeds["validation_loss", "high"] == "pretraining"
+    assert seeds["sst2", "high"] == "fine-tuning"
     assert rows.loc[("validation_loss", "higher"), "why"] == "no finished run (higher)"
 
 
-def test_the_frame_has_the_means_and_deviations_of_a_measure(bench):
-    counts = dict.fromkeys(product(("low", "high"), (1, 2, 3)), np.full(300, 500.0))
-    frame = leaderboard_frame(fill_measured(bench, counts)).set_index("arm")
+def test_the_frame_has_the_means_and_deviations_of_a_measure(measured):
+    frame = leaderboard_frame(measured).set_index("arm")
     losses = frame["validation_loss"]
+    deviations = frame["validation_loss_std"].dropna()
     assert losses["low"] - losses["high"] == pytest.approx(0.2, abs=0.01)
-    assert set(frame["validation_loss_std"].dropna().index) == {"low", "high"}
+    assert set(deviations.index) == {"low", "high"}
 
 
 def test_other_pieces_of_text_have_no_verdict(bench):
@@ -292,7 +305,8 @@ def test_a_loss_weighs_documents_by_their_tokens_and_spreads_over_pretrainings_b
     expected = levels.mean() + shift
     assert frame["validation_loss"]["add"] == pytest.approx(expected)
     assert frame["validation_loss"]["none"] == pytest.approx(levels.mean() + 0.3 + shift)
-    assert frame["validation_loss_std"]["add"] == pytest.approx(np.std(levels, ddof=1))
+    expected = np.std(levels, ddof=1)
+    assert frame["validation_loss_std"]["add"] == pytest.approx(expected)
 
 
 def test_the_same_number_of_pieces_of_other_lengths_are_other_pieces(bench):

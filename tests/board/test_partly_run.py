@@ -187,7 +187,8 @@ def test_the_budget_says_that_all_arms_of_a_seed_were_shown_the_same(study):
 def test_the_budget_says_that_an_arm_was_shown_something_else(bench):
     make_study(bench)
     pretrain(bench, "none", 2, "of another")
-    assert "NOT the same" in facts_of(budget_page(read_results(bench.plan())))["Shown"]
+    facts = facts_of(budget_page(read_results(bench.plan())))
+    assert "NOT the same" in facts["Shown"]
 
 
 def test_an_arm_that_has_not_begun_has_a_row_in_the_budget(study):

@@ -51,7 +51,8 @@ def test_the_machines_of_a_cell_cover_all_runs_behind_its_weights(bench):
 
 def test_the_precision_of_a_run_goes_before_its_environments(bench):
     bench.record(bench.expect("rte"), precision="float16", environment={"precision": "bf16"})
-    assert read_results(bench.plan()).cells.iloc[0]["precision"] == "float16"
+    (precision,) = read_results(bench.plan()).cells["precision"]
+    assert precision == "float16"
 
 
 def test_a_machine_that_is_not_recorded_of_one_run_is_not_known(bench):
@@ -60,7 +61,8 @@ def test_a_machine_that_is_not_recorded_of_one_run_is_not_known(bench):
     cell = bench.expect("rte")
     cell["pretraining"] = pretraining_id
     bench.record(cell, environment={"device": "cpu", "processor": "AMD EPYC"})
-    assert read_results(bench.plan()).cells.iloc[0]["processor"] == ""
+    (processor,) = read_results(bench.plan()).cells["processor"]
+    assert processor == ""
 
 
 def test_losses_come_from_finished_pretrainings_without_rate_searches(bench):

@@ -21,26 +21,35 @@ def write(path, frame):
     return path
 
 
+def compare(tmp_path, frame, **options):
+    """Compare the systems of a frame, by way of a file."""
+    return compare_paths([write(tmp_path / "t.csv", frame)], **options)
+
+
+def first_contrast(tmp_path, frame, **options):
+    """Return the first contrast of the systems of a frame."""
+    versus = compare(tmp_path, frame, **options)
+    return versus.contrasts.iloc[0]
+
+
 def answers(generator, *, systems=2, examples=300, seeds=1):
     """Draw answers of systems to examples that are hard or easy for all systems."""
     difficulty = generator.normal(size=examples)
-    rows = []
+    frames = []
     for system in range(systems):
         for seed in range(1, seeds + 1):
-            chance = 1 / (1 + np.exp(-(0.4 + 0.3 * system + difficulty)))
-            right = (generator.random(examples) < chance).astype(int)
-            rows.append(
-                pd.DataFrame(
-                    {
-                        "system": f"s{system}",
-                        "task": "t",
-                        "seed": seed,
-                        "id": np.arange(examples),
-                        "outcome": right,
-                    }
-                )
-            )
-    return pd.concat(rows, ignore_index=True)
+            strength = 0.4 + 0.3 * system + difficulty
+            chance = 1 / (1 + np.exp(-strength))
+            is_right = generator.random(examples) < chance
+            columns = {
+                "system": f"s{system}",
+                "task": "t",
+                "seed": seed,
+                "id": np.arange(examples),
+                "outcome": is_right.astype(int),
+            }
+            frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
 
 
 @pytest.fixture
@@ -55,9 +64,11 @@ def differences(frame, first="s1", second="s0"):
 
 def test_one_run_each_is_a_paired_t_test_over_examples(tmp_path, generator):
     frame = answers(generator)
-    row = compare_paths([write(tmp_path / "t.csv", frame)], reference="s0").contrasts.iloc[0]
-    expected = stats.ttest_1samp(differences(frame), 0)
-    assert row["difference"] == pytest.approx(100 * differences(frame).mean())
+    row = first_contrast(tmp_path, frame, reference="s0")
+    values = differences(frame)
+    expected = stats.ttest_1samp(values, 0)
+    mean = values.mean()
+    assert row["difference"] == pytest.approx(100 * mean)
     assert row["freedom"] == 299
     # Two extreme examples are added where they widen the interval; with 300 they change little.
     assert row["p"] == pytest.approx(expected.pvalue, rel=0.1)
@@ -66,11 +77,13 @@ def test_one_run_each_is_a_paired_t_test_over_examples(tmp_path, generator):
 
 def test_one_run_each_is_near_the_paired_bootstrap(tmp_path, generator):
     frame = answers(generator, examples=800)
-    row = compare_paths([write(tmp_path / "t.csv", frame)], reference="s0").contrasts.iloc[0]
+    row = first_contrast(tmp_path, frame, reference="s0")
     values = 100 * differences(frame)
-    draws = generator.integers(len(values), size=(4000, len(values)))
-    low, high = np.quantile(values[draws].mean(axis=1), [0.025, 0.975])
-    assert (row["low"], row["high"]) == pytest.approx((low, high), abs=0.35)
+    draws = generator.integers(800, size=(4000, 800))
+    means = values[draws].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    assert row["low"] == pytest.approx(low, abs=0.35)
+    assert row["high"] == pytest.approx(high, abs=0.35)
 
 
 def test_discordant_pairs_give_the_verdict_of_mcnemars_exact_test(tmp_path):
@@ -82,15 +95,11 @@ def test_discordant_pairs_give_the_verdict_of_mcnemars_exact_test(tmp_path):
     second = np.repeat([0, 1, 1, 0], [12, 30, 69, 109])
     exact = stats.binomtest(12, 42, 0.5).pvalue
     assert round(exact, 3) == 0.008
-    frame = pd.DataFrame(
-        {
-            "system": np.repeat(["first", "second"], 220),
-            "task": "t",
-            "id": np.tile(np.arange(220), 2),
-            "outcome": np.concatenate([first, second]),
-        }
-    )
-    row = compare_paths([write(tmp_path / "t.csv", frame)], reference="first").contrasts.iloc[0]
+    frames = []
+    for system, outcomes in {"first": first, "second": second}.items():
+        columns = {"system": system, "task": "t", "id": np.arange(220), "outcome": outcomes}
+        frames.append(pd.DataFrame(columns))
+    row = first_contrast(tmp_path, pd.concat(frames), reference="first")
     assert row["p"] == pytest.approx(exact, abs=0.003)
     assert row["verdict"] == "better"
 
@@ -104,33 +113,38 @@ def fit_mean(values):
 
 
 def test_clusters_have_the_standard_error_of_statsmodels(tmp_path, generator):
-    frame = answers(generator, examples=400).assign(text=lambda rows: rows["id"] // 7)
-    path = write(tmp_path / "t.csv", frame)
-    row = compare_paths([path], reference="s0", cluster="text").contrasts.iloc[0]
+    frame = answers(generator, examples=400)
+    frame["text"] = frame["id"] // 7
+    row = first_contrast(tmp_path, frame, reference="s0", cluster="text")
     values = 100 * differences(frame)
     clusters = np.arange(400) // 7
     fit = fit_mean(values)
     robust = fit.get_robustcov_results("cluster", groups=clusters, use_correction=True)
-    # statsmodels corrects by C / (C - 1) (N - 1) / (N - 1); both have it.
-    assert row["error"] == pytest.approx(float(robust.bse[0]), rel=0.02)
-    assert row["freedom"] == len(np.unique(clusters)) - 1
+    (error,) = robust.bse
+    # statsmodels corrects by C / (C - 1) (N - 1) / (N - 1), and so do we.
+    assert row["error"] == pytest.approx(error, rel=0.02)
+    assert row["freedom"] == clusters.max()
 
 
 def test_clusters_of_one_example_change_nothing(tmp_path, generator):
-    frame = answers(generator).assign(text=lambda rows: rows["id"])
-    path = write(tmp_path / "t.csv", frame)
-    plain = compare_paths([path], reference="s0").contrasts
-    clustered = compare_paths([path], reference="s0", cluster="text").contrasts
-    pd.testing.assert_frame_equal(plain, clustered)
+    frame = answers(generator)
+    frame["text"] = frame["id"]
+    plain = compare(tmp_path, frame, reference="s0")
+    clustered = compare(tmp_path, frame, reference="s0", cluster="text")
+    pd.testing.assert_frame_equal(plain.contrasts, clustered.contrasts)
 
 
 def test_scores_alone_are_the_pooled_t_test_over_seeds(tmp_path, generator):
-    scores = {"a": generator.normal(0.70, 0.01, 5), "b": generator.normal(0.72, 0.01, 5)}
-    rows = [(name, "t", seed, score) for name in scores for seed, score in enumerate(scores[name])]
-    frame = pd.DataFrame(rows, columns=["system", "task", "seed", "score"])
-    row = compare_paths([write(tmp_path / "t.csv", frame)], reference="a").contrasts.iloc[0]
-    pooled = stats.ttest_ind(scores["b"], scores["a"])
-    assert row["difference"] == pytest.approx(scores["b"].mean() - scores["a"].mean())
+    of_a = generator.normal(0.70, 0.01, 5)
+    of_b = generator.normal(0.72, 0.01, 5)
+    frames = []
+    for system, scores in {"a": of_a, "b": of_b}.items():
+        columns = {"system": system, "task": "t", "seed": range(5), "score": scores}
+        frames.append(pd.DataFrame(columns))
+    row = first_contrast(tmp_path, pd.concat(frames), reference="a")
+    pooled = stats.ttest_ind(of_b, of_a)
+    difference = of_b.mean() - of_a.mean()
+    assert row["difference"] == pytest.approx(difference)
     # The larger of an arm's own and the pooled variance counts, so p is never below the pooled one.
     assert row["p"] >= pooled.pvalue * 0.999
     assert row["p"] == pytest.approx(pooled.pvalue, rel=1.0)
@@ -178,68 +192,77 @@ def pairs(generator, *, numeric):
 )
 def test_corpus_metrics_of_pairs_equal_the_libraries(tmp_path, generator, metric, score):
     frame = pairs(generator, numeric=metric == "pearson")
-    versus = compare_paths([write(tmp_path / "t.csv", frame)], reference="a", metric=metric)
+    versus = compare(tmp_path, frame, reference="a", metric=metric)
+    (estimate,) = versus.group.estimates
     for system, rows in frame.groupby("system"):
-        mean = versus.group.estimates[0].means[system]
         expected = 100 * score(rows["label"], rows["prediction"])
-        assert mean == pytest.approx(expected)
+        assert estimate.means[system] == pytest.approx(expected), system
 
 
 def test_f1_varies_over_examples_as_its_bootstrap_does(tmp_path, generator):
     frame = pairs(generator, numeric=False)
-    versus = compare_paths([write(tmp_path / "t.csv", frame)], reference="a", metric="f1")
-    wide = frame.pivot_table(index="id", columns="system", values="prediction").to_numpy(int)
+    row = first_contrast(tmp_path, frame, reference="a", metric="f1")
+    wide = frame.pivot_table(index="id", columns="system", values="prediction")
     labels = frame["label"].to_numpy(int)[:200]
     values = []
     for _ in range(1000):
         draw = generator.integers(200, size=200)
-        scores = [f1_score(labels[draw], wide[draw, place]) for place in (0, 1)]
-        values.append(100 * (scores[1] - scores[0]))
-    assert versus.contrasts["error"].iloc[0] == pytest.approx(np.std(values), rel=0.12)
+        drawn = wide.iloc[draw]
+        of_a = f1_score(labels[draw], drawn["a"])
+        of_b = f1_score(labels[draw], drawn["b"])
+        values.append(100 * (of_b - of_a))
+    assert row["error"] == pytest.approx(np.std(values), rel=0.12)
 
 
 def test_the_best_system_is_the_reference_and_all_pairs_are_corrected_for(tmp_path, generator):
-    versus = compare_paths([write(tmp_path / "t.csv", answers(generator, systems=4))])
-    means = versus.group.estimates[0].means
+    versus = compare(tmp_path, answers(generator, systems=4))
+    (estimate,) = versus.group.estimates
+    means = estimate.means
     assert versus.group.reference == max(means, key=means.get)
     assert versus.contrasts["family"].tolist() == [6, 6, 6]
 
 
 def test_a_named_reference_is_corrected_by_holm(tmp_path, generator):
-    path = write(tmp_path / "t.csv", answers(generator, systems=4))
-    rows = compare_paths([path], reference="s0").contrasts.sort_values("p")
-    expected = np.minimum(1, np.maximum.accumulate(rows["p"].to_numpy() * [3, 2, 1]))
+    versus = compare(tmp_path, answers(generator, systems=4), reference="s0")
+    rows = versus.contrasts.sort_values("p")
+    p_values = rows["p"] * [3, 2, 1]
+    expected = np.minimum(1, p_values.cummax())
     np.testing.assert_allclose(rows["p_adjusted"], expected)
 
 
 def test_the_lowest_is_best_for_metrics_that_are_named_so(tmp_path, generator):
     frame = answers(generator, systems=3).assign(metric="loss")
-    frame["outcome"] = frame["outcome"] + generator.normal(0, 0.1, len(frame))
-    versus = compare_paths([write(tmp_path / "t.csv", frame)], lower=["loss"])
-    means = versus.group.estimates[0].means
+    noise = generator.normal(0, 0.1, len(frame))
+    frame["outcome"] = frame["outcome"] + noise
+    versus = compare(tmp_path, frame, lower=["loss"])
+    (estimate,) = versus.group.estimates
+    means = estimate.means
     assert versus.group.reference == min(means, key=means.get)
 
 
 def test_tasks_of_one_metric_have_an_average(tmp_path, generator):
     parts = [answers(generator).assign(task=f"t{number}") for number in (1, 2)]
-    versus = compare_paths([write(tmp_path / "t.csv", pd.concat(parts))], reference="s0")
+    versus = compare(tmp_path, pd.concat(parts), reference="s0")
     rows = versus.contrasts.set_index("task")
-    mean = rows.loc[["t1", "t2"], "difference"].mean()
-    error = np.sqrt((rows.loc[["t1", "t2"], "error"] ** 2).sum()) / 2
-    assert rows.loc["average", "difference"] == pytest.approx(mean)
-    assert rows.loc["average", "error"] == pytest.approx(error)
+    average = rows.loc["average"]
+    of_tasks = rows.loc[["t1", "t2"]]
+    squared_errors = of_tasks["error"] ** 2
+    error = np.sqrt(squared_errors.sum()) / 2
+    assert average["difference"] == pytest.approx(of_tasks["difference"].mean())
+    assert average["error"] == pytest.approx(error)
 
 
 def test_a_task_may_be_called_average(tmp_path, generator):
     parts = [answers(generator).assign(task=name) for name in ("average", "loss")]
-    versus = compare_paths([write(tmp_path / "t.csv", pd.concat(parts))], reference="s0")
-    assert versus.contrasts["task"].tolist() == ["average", "average", "loss"]
+    versus = compare(tmp_path, pd.concat(parts), reference="s0")
+    tasks = versus.contrasts["task"].tolist()
+    assert tasks == ["average", "average", "loss"]
 
 
 def test_examples_that_a_system_lacks_are_refused_with_the_first(tmp_path, generator):
     frame = answers(generator).query("not (system == 's1' and id in (7, 9))")
     with pytest.raises(UserError, match=r"'s1' lacks 2 of 300 examples of 't', the first '7', '9'"):
-        compare_paths([write(tmp_path / "t.csv", frame)])
+        compare(tmp_path, frame)
 
 
 def test_common_examples_are_compared_and_the_others_counted(tmp_path, generator):
@@ -268,7 +291,7 @@ def test_labels_that_differ_between_systems_are_refused(tmp_path, generator):
     frame = pairs(generator, numeric=False)
     frame.loc[5, "label"] = 1 - frame.loc[5, "label"]
     with pytest.raises(UserError, match="example '5' has two different labels"):
-        compare_paths([write(tmp_path / "t.csv", frame)], metric="accuracy")
+        compare(tmp_path, frame, metric="accuracy")
 
 
 @pytest.mark.parametrize(
@@ -282,13 +305,13 @@ def test_labels_that_differ_between_systems_are_refused(tmp_path, generator):
 )
 def test_a_name_that_is_not_there_is_refused(tmp_path, generator, options, message):
     with pytest.raises(UserError, match=message):
-        compare_paths([write(tmp_path / "t.csv", answers(generator))], **options)
+        compare(tmp_path, answers(generator), **options)
 
 
 def test_pairs_without_a_metric_are_refused(tmp_path, generator):
-    path = write(tmp_path / "t.csv", pairs(generator, numeric=False))
+    frame = pairs(generator, numeric=False)
     with pytest.raises(UserError, match="need --metric, one of accuracy, f1"):
-        compare_paths([path])
+        compare(tmp_path, frame)
 
 
 @pytest.mark.parametrize(("metric", "kind"), [("f1", "0 or 1"), ("pearson", "a number")])
@@ -296,19 +319,19 @@ def test_pairs_that_a_metric_cannot_take_are_refused(tmp_path, generator, metric
     frame = pairs(generator, numeric=False).astype({"prediction": object})
     frame.loc[3, "prediction"] = "yes"
     with pytest.raises(UserError, match=f"{metric} needs {kind} as prediction, not 'yes'"):
-        compare_paths([write(tmp_path / "t.csv", frame)], metric=metric)
+        compare(tmp_path, frame, metric=metric)
 
 
 def test_one_system_alone_is_refused(tmp_path, generator):
-    path = write(tmp_path / "t.csv", answers(generator, systems=1))
+    frame = answers(generator, systems=1)
     with pytest.raises(UserError, match="there is one system only"):
-        compare_paths([path])
+        compare(tmp_path, frame)
 
 
 def test_several_metrics_without_a_reference_are_refused(tmp_path, generator):
     parts = [answers(generator).assign(metric=name) for name in ("em", "f1")]
     with pytest.raises(UserError, match="have no average; give --reference"):
-        compare_paths([write(tmp_path / "t.csv", pd.concat(parts))])
+        compare(tmp_path, pd.concat(parts))
 
 
 def test_arms_of_two_experiments_stand_beside_each_other():
@@ -320,19 +343,24 @@ def test_arms_of_two_experiments_stand_beside_each_other():
 
 def test_examples_of_one_premise_are_a_cluster_in_our_own_tables():
     """Stored predictions of MNLI are compared with statsmodels on the difference of two runs."""
-    columns = {column.column: column for column in read_outcomes(open_board("results/study_long"))}
+    board = open_board("results/study_long")
+    columns = {column.column: column for column in read_outcomes(board)}
     column = columns["mnli_m"]
     pair = [np.flatnonzero(column.runs.arms == arm)[0] for arm in (0, 1)]
     single = replace(column.subset(np.array(pair)), single_runs=True)
-    arms = column.arms[:2]
-    estimate = column_estimate(single, arms, arms[0])
-    variance, freedom = estimate.difference_variance(arms[1], arms[0])
-    right = 100.0 * (single.predictions == single.labels)
-    values = right[1] - right[0]
+    first, second = column.arms[:2]
+    estimate = column_estimate(single, (first, second), first)
+    variance, freedom = estimate.difference_variance(second, first)
+    is_right = single.predictions == single.labels
+    points_of_first, points_of_second = 100.0 * is_right
+    values = points_of_second - points_of_first
     fit = fit_mean(values)
     robust = fit.get_robustcov_results("cluster", groups=column.clusters, use_correction=True)
-    assert np.sqrt(variance) == pytest.approx(float(robust.bse[0]), rel=0.01)
-    assert np.sqrt(variance) < 0.95 * float(fit.bse[0])
+    (plain_error,) = fit.bse
+    (robust_error,) = robust.bse
+    error = np.sqrt(variance)
+    assert error == pytest.approx(robust_error, rel=0.01)
+    assert error < 0.95 * plain_error
     assert freedom == column.clusters.max()
 
 

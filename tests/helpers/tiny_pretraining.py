@@ -5,7 +5,7 @@ it.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,11 @@ def packed_of(lengths: Iterable[int], first: int = 5, words: int = WORDS) -> Pac
         sequences.append(np.array([2, *inner, 3], dtype=np.int32))
     offsets = np.concatenate([[0], np.cumsum([len(sequence) for sequence in sequences])])
     return PackedText(np.concatenate(sequences), offsets)
+
+
+def sequences_of(text: PackedText) -> list[list[int]]:
+    """Return the tokens of each sequence."""
+    return [text.ids[start:stop].tolist() for start, stop in pairwise(text.offsets)]
 
 
 def config(

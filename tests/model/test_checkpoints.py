@@ -53,7 +53,8 @@ def test_the_pooler_is_berts_and_one_that_nothing_trained_is_left_out(tmp_path):
         pooled = encoder(start.config, start.weights)(ids, mask, segments(ids)).pooler_output
     torch.testing.assert_close(pooled, expected, atol=1e-5, rtol=0)
     _, folder = saved(tmp_path / "roberta", transformers.RobertaModel, "roberta")
-    assert not any(name.startswith("pooler.") for name in read_checkpoint(folder).weights)
+    weights = read_checkpoint(folder).weights
+    assert not any(name.startswith("pooler.") for name in weights)
 
 
 def test_a_start_that_lacks_a_weight_becomes_no_classifier():
@@ -102,7 +103,9 @@ def test_our_own_checkpoint_is_read_back(kind, tmp_path):
     assert checkpoint.origin == "adapted"
     assert bool(checkpoint.head) == (kind is EncoderForMaskedLM)
     loaded = encoder(checkpoint.config, checkpoint.weights)
-    assert max_error(states(loaded, tokens()), states(model.base_model, tokens())) == 0
+    loaded_states = states(loaded, tokens())
+    expected = states(model.base_model, tokens())
+    assert max_error(loaded_states, expected) == 0
 
 
 def settings(**changes: Any) -> Change:

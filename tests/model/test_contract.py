@@ -29,7 +29,8 @@ class BufferLost(Add):
         self.register_buffer("ramp", torch.linspace(-1, 1, dims.embedding_size), persistent=False)
 
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
-        return EncoderInput(super().forward(token_ids, segment_ids).hidden + self.ramp)
+        output = super().forward(token_ids, segment_ids)
+        return EncoderInput(output.hidden + self.ramp)
 
 
 class Rounded(Add):
@@ -54,7 +55,8 @@ class DrawsAnewEachTime(Add):
         self.scale = nn.Parameter(torch.randn(1, generator=generator))
 
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
-        return EncoderInput(super().forward(token_ids, segment_ids).hidden * self.scale)
+        output = super().forward(token_ids, segment_ids)
+        return EncoderInput(output.hidden * self.scale)
 
 
 class Deaf(NoPosition):
@@ -95,7 +97,8 @@ class ScoresOfTheMeanKey(Add):
         def rotate(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
             return query, key - key.mean(dim=2, keepdim=True) * key[..., :1]
 
-        return EncoderInput(super().forward(token_ids, segment_ids).hidden, rotate=rotate)
+        output = super().forward(token_ids, segment_ids)
+        return EncoderInput(output.hidden, rotate=rotate)
 
 
 BROKEN: dict[str, tuple[type[Variant], str]] = {

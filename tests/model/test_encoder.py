@@ -78,7 +78,8 @@ def test_a_gated_feed_forward_layer_equals_modernberts():
         .eval()
     )
     layer.Wi, layer.Wo = block.up, block.down
-    torch.testing.assert_close(block.feed_forward(HIDDEN), layer(HIDDEN), atol=1e-12, rtol=1e-12)
+    actual = block.feed_forward(HIDDEN)
+    torch.testing.assert_close(actual, layer(HIDDEN), atol=1e-12, rtol=1e-12)
 
 
 def test_what_leaves_the_last_block_of_recent_encoders_is_normalised():
@@ -86,7 +87,8 @@ def test_what_leaves_the_last_block_of_recent_encoders_is_normalised():
     nn.init.ones_(model.final_norm.weight)
     nn.init.zeros_(model.final_norm.bias)
     state = model.hidden_states(tokens())[-1]
-    torch.testing.assert_close(state.std(-1, unbiased=False), torch.ones(3, 11))
+    deviations = state.std(-1, unbiased=False)
+    torch.testing.assert_close(deviations, torch.ones(3, 11))
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -217,7 +219,8 @@ def test_the_loss_of_one_output_is_the_mean_squared_error():
     logits = torch.tensor([[1.0], [2.5]])
     scores = torch.tensor([0.0, 2.0])
     expected = (1 + 0.25) / 2
-    assert float(classification_loss(logits, scores)) == pytest.approx(expected)
+    loss = classification_loss(logits, scores)
+    assert loss.item() == pytest.approx(expected)
 
 
 CODE = """

@@ -170,7 +170,8 @@ def test_alibi_has_the_slopes_of_the_nearest_powers_of_two_interleaved(heads):
 
     model = EncoderModel(encoder_config("alibi", hidden_size=24, num_attention_heads=heads))
     bias = model.variant(TOKEN_IDS, ONE_SEGMENT).bias[0]
-    assert (-bias[:, 0, 1]).tolist() == pytest.approx(slopes(heads))
+    fall = -bias[:, 0, 1]
+    assert fall.tolist() == pytest.approx(slopes(heads))
 
 
 @pytest.mark.parametrize("heads", [1, 3])
@@ -188,7 +189,8 @@ def test_rotary_turns_pairs_of_every_head_as_complex_numbers_do(heads):
     )
     for name, given, result in zip(("query", "key"), (query, key), turned, strict=True):
         pairs = torch.view_as_complex(given.double().unflatten(-1, (-1, 2)))
-        expected = torch.view_as_real(pairs * turns).flatten(-2).float()
+        turned = torch.view_as_real(pairs * turns)
+        expected = turned.flatten(-2).float()
         torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5, msg=name)
 
 

@@ -93,7 +93,8 @@ def test_every_matrix_is_another_of_another_seed(kind):
 
 
 def test_no_two_blocks_start_with_the_same_weights():
-    weights = fresh(EncoderModel, encoder_config("add", num_hidden_layers=3), 1).state_dict()
+    config = encoder_config("add", num_hidden_layers=3)
+    weights = fresh(EncoderModel, config, 1).state_dict()
     tables = [weights[f"blocks.{block}.attention.qkv.weight"] for block in range(3)]
     assert not torch.equal(tables[0], tables[1])
     assert not torch.equal(tables[1], tables[2])

@@ -30,10 +30,12 @@ def counted(tmp_path_factory) -> dict:
         "max_position_embeddings": POSITIONS,
         "type_vocab_size": TYPES,
     }
-    transformers.BertModel(transformers.BertConfig(**sizes, **tables)).save_pretrained(folder)
+    config = transformers.BertConfig(**sizes, **tables)
+    transformers.BertModel(config).save_pretrained(folder)
     tokenizer = train_tokenizer(("one of the many", "a short one"), 200)
     tokenizer.save_pretrained(folder)
-    return native_budget(read_native(str(folder), None, tokenizer), tokenizer, LENGTH, "arm")
+    start = read_native(str(folder), None, tokenizer)
+    return native_budget(start, tokenizer, LENGTH, "arm")
 
 
 def test_parameters_outside_of_tables_are_without_words_positions_and_segments(counted):

@@ -69,7 +69,8 @@ def check_parity(
     if padded:
         mask[1, 7:] = 0
     expected = reference(ids, attention_mask=mask).last_hidden_state
-    error = (model(ids, mask).last_hidden_state - expected)[mask.bool()].abs().max()
+    differences = model(ids, mask).last_hidden_state - expected
+    error = differences[mask.bool()].abs().max()
     assert error < permitted
     shuffled = reference(ids.flip(1), attention_mask=mask).last_hidden_state.flip(1)
     assert (shuffled - expected)[0].abs().max() > 1e-2, (
@@ -101,7 +102,8 @@ def test_alibi_falls_linearly_with_distance_on_both_sides_by_the_slopes_of_the_p
     ids = tokens(1, 5)
     places = torch.arange(5)
     expected = -torch.tensor(slopes)[:, None, None] * (places - places[:, None]).abs()
-    torch.testing.assert_close(model.variant(ids, segments(ids)).bias[0], expected)
+    bias = model.variant(ids, segments(ids)).bias[0]
+    torch.testing.assert_close(bias, expected)
 
 
 def test_sinusoids_equal_the_original_transformers():

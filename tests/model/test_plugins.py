@@ -55,7 +55,8 @@ def test_a_plugin_becomes_a_variant(write_plugin):
     assert list(VARIANTS)[-1] == "loud"
     assert VARIANTS["loud"].summary == "x_i = w_i + 2 p_i + s_i."
     assert VARIANTS["loud"].source == "my_variant.py"
-    assert plugin_digest("loud") == hashlib.sha256(path.read_bytes()).hexdigest()
+    content = path.read_bytes()
+    assert plugin_digest("loud") == hashlib.sha256(content).hexdigest()
 
 
 def test_the_same_file_stays_loaded_and_an_edited_one_is_loaded_anew(write_plugin, monkeypatch):

@@ -39,7 +39,8 @@ def count_zeros(values: Tensor) -> int:
 def test_attention_drops_weights_at_its_rate(mask):
     """Texts have one token, whose one weight is 1. If it is dropped, the head's output is 0."""
     torch.manual_seed(0)
-    attention = Attention(encoder_config("add", **RATES), scale=1.0).train()
+    config = encoder_config("add", **RATES)
+    attention = Attention(config, scale=1.0).train()
     make_constant(attention.qkv, 1.0)
     attention.out = nn.Identity()
     mixed = attention(torch.zeros(BATCH * LENGTH, 1, HIDDEN), UNCHANGED, mask)
@@ -50,7 +51,8 @@ def test_attention_drops_weights_at_its_rate(mask):
 @pytest.mark.parametrize("part", ["attention", "feed-forward layer"])
 def test_a_block_drops_the_output_of_each_part_at_the_rate_of_hidden_states(part):
     torch.manual_seed(0)
-    block = Block(encoder_config("add", norm_first=True, **RATES), scale=1.0).train()
+    config = encoder_config("add", norm_first=True, **RATES)
+    block = Block(config, scale=1.0).train()
     make_constant(block.attention.out, float(part == "attention"))
     make_constant(block.down, float(part != "attention"))
     added = block(torch.zeros(BATCH, LENGTH, HIDDEN), UNCHANGED)
@@ -59,7 +61,8 @@ def test_a_block_drops_the_output_of_each_part_at_the_rate_of_hidden_states(part
 
 def test_what_enters_the_first_block_is_dropped_at_the_rate_of_hidden_states():
     torch.manual_seed(0)
-    model = EncoderModel(encoder_config("add", **RATES)).train()
+    config = encoder_config("add", **RATES)
+    model = EncoderModel(config).train()
     make_constant(model.norm, 1.0)
     entering = model.hidden_states(torch.zeros(BATCH, LENGTH, dtype=torch.long))[0]
     check_rate(count_zeros(entering), entering.numel(), RATES["hidden_dropout_prob"])

@@ -69,7 +69,8 @@ def test_infused_positions_of_zeros_are_no_position_where_no_norm_makes_them_lar
     sizes = {"embedding_norm": False}
     infused = random_model(EncoderModel, encoder_config("position-infused", **sizes))
     infused.variant.positions.weight.data.zero_()
-    assert difference(infused, random_model(EncoderModel, encoder_config("none", **sizes))) < 1e-6
+    none = random_model(EncoderModel, encoder_config("none", **sizes))
+    assert difference(infused, none) < 1e-6
 
 
 def test_add_relative_without_its_table_is_relative():
@@ -100,7 +101,8 @@ def test_tupes_scores_equal_a_concatenation_inside_the_heads():
     weights = untied.state_dict()
     weights["variant.positions.weight"] = weights["variant.positions.weight"][1:]
     heads.load_state_dict(weights)
-    assert max_error(states(heads, tokens()), states(untied, tokens())) < 1e-5
+    error = max_error(states(heads, tokens()), states(untied, tokens()))
+    assert error < 1e-5
 
 
 @torch.no_grad()
@@ -151,7 +153,8 @@ def test_the_last_block_computes_one_row_of_infused_queries_like_all():
 def test_no_bias_is_given_to_a_block_that_is_not_chosen():
     first, second = encoder("untied", blocks=[2]).variant(tokens(), segments(tokens())).bias
     assert first is None
-    assert torch.equal(second, encoder("untied").variant(tokens(), segments(tokens())).bias)
+    expected = encoder("untied").variant(tokens(), segments(tokens())).bias
+    assert torch.equal(second, expected)
 
 
 def test_the_bias_of_relative_is_the_one_of_t5():

@@ -155,8 +155,10 @@ def test_what_is_read_is_the_equation(rel_pos, changes, make_tupe):
     ids = torch.tensor([0, 7, 9, 31, 9, 200, 2])
     with torch.no_grad():
         actual = under_head(start := read(path), start.config).double().eval()(ids[None]).logits[0]
-    expected = Equations(saved["model"], vars(saved["args"])).logits(ids)
-    assert float((actual - expected).abs().max()) < 1e-5
+    equations = Equations(saved["model"], vars(saved["args"]))
+    expected = equations.logits(ids)
+    error = (actual - expected).abs()
+    assert error.max().item() < 1e-5
     assert float(expected.std()) > 0.1
 
 
@@ -170,7 +172,8 @@ def test_hidden_states_and_logits_equal_the_official_code(name):
     real = expected["mask"].bool()
     actual = model(expected["tokens"], expected["mask"], output_hidden_states=True)
     assert float((actual.hidden_states[-1] - expected["hidden"])[real].abs().max()) < 1e-4
-    assert float((actual.logits - expected["logits"])[real].abs().max()) < 1e-4
+    error = (actual.logits - expected["logits"])[real].abs()
+    assert error.max().item() < 1e-4
     positions = model.base.variant.positions.weight
     positions[:2] = positions[:2].flip(0)  # the comparison sees a swap of the two [CLS] parameters
     hidden = model.base(expected["tokens"], expected["mask"]).last_hidden_state

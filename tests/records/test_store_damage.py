@@ -159,7 +159,7 @@ LEFTOVERS = (
 
 @pytest.mark.parametrize("kind", ["cells", "pretrainings", "failures", "labels", "progress", ""])
 @pytest.mark.parametrize("name", LEFTOVERS)
-def test_what_a_system_leaves_in_a_folder_is_no_record(store, kind, name):
+def test_files_of_the_system_in_a_folder_are_no_records(store, kind, name):
     plan = store.write_plan(plan_with(CELL, pretrainings=(PRETRAINING,)), {"rte": GOLD})
     record = finish(store)
     pretrained = finish_pretraining(store)

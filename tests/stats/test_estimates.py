@@ -107,7 +107,8 @@ def test_the_variance_over_examples_is_the_mean_over_all_contrasts_with_the_refe
     of_contrasts = estimate.examples[1] - estimate.shared[1]
     of_others = of_contrasts[[0, 2]]
     expected = np.mean(np.maximum(0, of_others))
-    assert estimate.example_variance("b") == pytest.approx(expected)
+    variance = estimate.example_variance("b")
+    assert variance == pytest.approx(expected)
 
 
 def test_the_variance_between_pretrainings_is_the_rest_after_fine_tuning_by_hand():

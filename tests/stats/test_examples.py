@@ -18,12 +18,14 @@ def drawn_runs(column: str, arms: int = 2) -> ColumnRuns:
     if column == "stsb":
         labels = generator.uniform(0, 5, ROWS)
         for arm in range(arms):
-            predictions[f"a{arm}"] = labels + generator.normal(size=(2, ROWS))
+            errors = generator.normal(size=(2, ROWS))
+            predictions[f"a{arm}"] = labels + errors
         return outcomes_of(column, predictions, labels)
     labels = (generator.random(ROWS) < 0.6).astype(int)
     right = generator.random((arms, 2, ROWS)) < 0.8
     for arm in range(arms):
-        predictions[f"a{arm}"] = np.where(right[arm], labels, 1 - labels)
+        is_right = right[arm]
+        predictions[f"a{arm}"] = np.where(is_right, labels, 1 - labels)
     return outcomes_of(column, predictions, labels)
 
 
@@ -152,13 +154,15 @@ def test_the_part_of_fine_tuning_seeds_over_unequal_blocks_by_hand():
         residuals = of_block - of_block.mean(axis=0)
         residuals -= residuals.mean(axis=1, keepdims=True)
         freedom = len(rows) - 1
-        of_one_run.append(np.sum(residuals**2) / (freedom * 12 * 11))
+        squares = np.sum(residuals**2)
+        of_one_run.append(squares / (freedom * 12 * 11))
     of_first_mean = of_one_run[0] * (1 + 1 / 3) / 4
     of_second_mean = of_one_run[1] * (1 + 1 / 2) / 4
     variances = finetuning_variance(values, cells, owners)
     assert variances[0, 0] == pytest.approx(of_first_mean)
     assert variances[1, 1] == pytest.approx(of_second_mean)
-    assert variances[0, 1] == pytest.approx(of_first_mean + of_second_mean)
+    expected = of_first_mean + of_second_mean
+    assert variances[0, 1] == pytest.approx(expected)
 
 
 LABELS = np.array([0.0, 1.0, 3.0, 4.5, 2.0])
@@ -193,6 +197,7 @@ def test_two_added_examples_of_a_correlation_lie_at_the_ends_by_hand():
         wrong = [behind.min(), behind.max()]
         of_ahead = pearson_contributions(ahead, right)
         of_behind = pearson_contributions(behind, wrong)
-        floors.append(np.var(of_ahead - of_behind) / 7)
+        differences = of_ahead - of_behind
+        floors.append(np.var(differences) / 7)
     variance = variances_of(runs)[0, 1]
     assert variance == pytest.approx(max(floors))

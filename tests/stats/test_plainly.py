@@ -200,7 +200,8 @@ def test_an_interval_of_a_measure_is_clipped_to_the_range_of_the_measure():
     column = PlainColumn("swap_1", share, (0.0, 100.0), trials, runs)
     column_runs = column_runs_of("swap_1", column, ("add", "none"))
     group = Group(arms=("add", "none"), reference="none")
-    (_, row), *_ = verdicts(assess([column_runs], [group])).iterrows()
+    frame = verdicts(assess([column_runs], [group]))
+    row = frame.iloc[0]
     assert row["smallest"] > 100
     assert row["low"] == -100.0
     assert row["high"] == 100.0
@@ -255,7 +256,8 @@ def test_seeds_agree_among_the_seeds_that_both_arms_have(judged):
         row = judged.frame.loc[("average", arm)]
         paired = units.by_arm[arm] & units.by_arm["none"]
         differences = [totals[arm, unit] - totals["none", unit] for unit in paired]
-        agrees = np.sign(differences) == np.sign(row["difference"])
+        sign = np.sign(row["difference"])
+        agrees = np.sign(differences) == sign
         assert row["agree"] == sum(agrees), arm
         assert row["paired"] == len(paired), arm
 
@@ -265,5 +267,6 @@ def test_each_arm_has_its_own_number_of_seeds(judged):
     of_reference = len(units.by_arm["none"])
     for arm in judged.compared_arms:
         row = judged.frame.loc[("average", arm)]
-        assert row["n_arm"] == len(units.by_arm[arm]), arm
+        of_arm = len(units.by_arm[arm])
+        assert row["n_arm"] == of_arm, arm
         assert row["n_reference"] == of_reference, arm

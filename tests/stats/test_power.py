@@ -120,7 +120,8 @@ def test_power_is_the_share_of_experiments_with_a_verdict():
         if seed < 10:
             variances = variances_of(group.estimates[0], "a", 4)
             powers.append(variances.power_of_seeds(10.0, 5))
-    assert np.mean(powers) == pytest.approx(better / 150, abs=0.1)
+    share = better / 150
+    assert np.mean(powers) == pytest.approx(share, abs=0.1)
 
 
 def runs_in_blocks(seed: int) -> ColumnRuns:
@@ -193,7 +194,8 @@ def test_dear_pretrainings_get_more_fine_tuning_seeds():
         "abc", seeds=3, pretrainings=4, pretraining=0.01, columns=["rte"], rows=3000
     )
     cheap = design_of(group, 6.0).set_index("seeds").loc["pretraining"]
-    dear = design_of(group, 6.0, Costs(100.0, 1.0)).set_index("seeds").loc["pretraining"]
+    dear_designs = design_of(group, 6.0, Costs(100.0, 1.0))
+    dear = dear_designs.set_index("seeds").loc["pretraining"]
     runs_per_pretraining = 1 + cheap["finetuning_seeds"]
     assert cheap["cost"] == cheap["pretraining_seeds"] * runs_per_pretraining
     assert dear["finetuning_seeds"] > cheap["finetuning_seeds"]
@@ -269,7 +271,8 @@ def test_the_power_of_seeds_equals_a_simulation_run_by_run(changes, seeds):
         observed = 3.5 + error * generator.normal()
         spreads = []
         for variance in variances.finetuning:
-            scores = math.sqrt(variance) * generator.normal(size=(3, seeds))
+            deviation = math.sqrt(variance)
+            scores = deviation * generator.normal(size=(3, seeds))
             of_runs = scores.var(axis=1, ddof=1).tolist()
             pooled = sum(of_runs) / 3
             by_arm = dict(zip("abc", of_runs, strict=True))
@@ -354,4 +357,5 @@ def test_a_measure_of_pretraining_costs_no_fine_tuning():
 
 def test_a_verdict_for_the_other_arm_is_not_counted():
     """Each of two equal arms is found better in half of the 5%."""
-    assert UNIT_VARIANCES.power_of_seeds(0.0, 20) == pytest.approx(0.025, abs=0.01)
+    power = UNIT_VARIANCES.power_of_seeds(0.0, 20)
+    assert power == pytest.approx(0.025, abs=0.01)

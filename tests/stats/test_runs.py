@@ -39,7 +39,8 @@ def test_the_variance_of_fine_tuning_is_pooled_by_degrees_of_freedom():
     squares_around_three = 4 + 1 + 9
     squares_around_five = 9 + 9
     expected = (squares_around_three + squares_around_five) / (2 + 1)
-    assert unequal_runs().finetuning_variance == pytest.approx(expected)
+    variance = unequal_runs().finetuning_variance
+    assert variance == pytest.approx(expected)
 
 
 def test_one_fine_tuning_seed_for_each_pretraining_has_no_variance():
@@ -51,8 +52,9 @@ def test_one_fine_tuning_seed_for_each_pretraining_has_no_variance():
 def test_each_arm_has_a_variance_over_its_own_number_of_runs():
     variances, counts = unequal_runs().variances()
     assert counts.tolist() == [4, 3]
-    expected = [np.var([5, 1, 2, 6], ddof=1), np.var([4, 8, 2], ddof=1)]
-    assert variances.tolist() == pytest.approx(expected)
+    of_first = np.var([5, 1, 2, 6], ddof=1)
+    of_second = np.var([4, 8, 2], ddof=1)
+    assert variances.tolist() == pytest.approx([of_first, of_second])
 
 
 def test_runs_of_some_arms_are_in_the_order_of_the_given_arms():
@@ -67,12 +69,15 @@ def test_runs_of_no_arm_are_none():
 
 
 def test_examples_of_equal_size_count_once_each():
-    assert effective_number(np.full(24, 7)) == pytest.approx(24)
+    sizes = np.full(24, 7)
+    assert effective_number(sizes) == pytest.approx(24)
 
 
 def test_a_single_large_example_counts_alone():
-    assert effective_number(np.array([1000, 1, 1, 1])) < 1.01
+    sizes = np.array([1000, 1, 1, 1])
+    assert effective_number(sizes) < 1.01
 
 
 def test_the_effective_number_of_unequal_sizes_by_hand():
-    assert effective_number(np.array([3, 1])) == pytest.approx(16 / 10)
+    sizes = np.array([3, 1])
+    assert effective_number(sizes) == pytest.approx(16 / 10)

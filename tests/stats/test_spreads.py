@@ -21,21 +21,27 @@ def spread_of(variances: list[float], seeds: list[int]) -> Spread:
     return spread_over_seeds(np.array(variances), np.array(seeds))
 
 
+def combined(spread: Spread, examples: float, shared: float = 0.0):
+    """Return V of the difference of the first two arms, and its degrees of freedom."""
+    return combine_variances([spread], [0, 1], examples, shared)
+
+
 def test_equal_variances_without_examples_are_students_t_test():
     first = np.array([1.0, 2.0, 3.0])
     second = np.array([5.0, 6.0, 7.0])
     spread = spread_of([1.0, 1.0], [3, 3])
-    variance, freedom = combine_variances([spread], [0, 1], 0.0, 0.0)
+    variance, freedom = combined(spread, 0.0)
     error = np.sqrt(variance)
     expected = ttest_ind(first, second).pvalue
     assert freedom == pytest.approx(4)
-    assert two_sided(-4.0, error, freedom) == pytest.approx(expected)
+    p = two_sided(-4.0, error, freedom)
+    assert p == pytest.approx(expected)
 
 
 def test_arms_of_different_variance_by_hand():
     """The pooled variance is 4. The first arm has its own, 9, with two degrees of freedom."""
     spread = spread_of([9.0, 1.0, 2.0], [3, 3, 3])
-    variance, freedom = combine_variances([spread], [0, 1], 0.5, 0.1)
+    variance, freedom = combined(spread, 0.5, 0.1)
     assert variance == pytest.approx(0.5 + 3 + 4 / 3 - 0.1)
     parts = 3**2 / 2 + (4 / 3) ** 2 / 6
     expected = variance**2 / parts
@@ -45,7 +51,7 @@ def test_arms_of_different_variance_by_hand():
 def test_own_variances_have_no_more_freedom_than_all_runs():
     """The freedom is smaller than with two independent variances."""
     spread = spread_of([9.0, 1.0], [2, 2])
-    _, freedom = combine_variances([spread], [0, 1], 0.0, 0.0)
+    _, freedom = combined(spread, 0.0)
     assert freedom == pytest.approx(2)
 
 
@@ -57,20 +63,20 @@ def test_two_seeds_have_no_freedom_of_their_own():
 
 def test_the_shared_variance_is_subtracted_once():
     spread = spread_of([1.0, 1.0], [3, 3])
-    variance, _ = combine_variances([spread], [0, 1], 4.0, 0.3)
+    variance, _ = combined(spread, 4.0, 0.3)
     expected = 4.0 + 2 / 3 - 0.3
     assert variance == pytest.approx(expected)
 
 
 def test_the_variance_is_never_below_the_variance_over_examples():
     spread = spread_of([1.0, 1.0], [3, 3])
-    variance, _ = combine_variances([spread], [0, 1], 4.0, 5.0)
+    variance, _ = combined(spread, 4.0, 5.0)
     assert variance == pytest.approx(4.0)
 
 
 def test_without_any_spread_the_difference_is_normal():
     spread = spread_of([0.0, 0.0], [3, 3])
-    variance, freedom = combine_variances([spread], [0, 1], 4.0, 0.0)
+    variance, freedom = combined(spread, 4.0)
     error = np.sqrt(variance)
     p = two_sided(1.959964 * 2, error, freedom)
     assert np.isinf(freedom)
@@ -83,7 +89,7 @@ def test_blocks_of_two_arms_are_the_paired_t_test():
     of_blocks = 10 * generator.normal(size=5)
     first, second = of_arms + of_blocks
     spread = spread_over_blocks(np.stack([first, second]))
-    variance, freedom = combine_variances([spread], [0, 1], 0.0, 0.0)
+    variance, freedom = combined(spread, 0.0)
     expected = np.var(first - second, ddof=1) / 5
     assert freedom == pytest.approx(4)
     assert variance == pytest.approx(expected)
@@ -120,7 +126,7 @@ def test_intervals_hold_with_few_degrees_of_freedom(degrees, ratio):
         pooled=variances,
         pooled_freedom=degrees,
     )
-    variance, freedom = combine_variances([spread], [0, 1], 1.0, 0.0)
+    variance, freedom = combined(spread, 1.0)
     errors = np.sqrt(1 + ratio) * generator.normal(size=40_000)
     half_width = -stdtrit(freedom, 0.025) * np.sqrt(variance)
     is_missed = np.abs(errors) > half_width

@@ -1,6 +1,7 @@
 """The conversion of a checkpoint: the folder that is written, and the record."""
 
 import json
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -34,7 +35,8 @@ def bert(make_bert):
 @torch.no_grad()
 def output(model):
     """Return the logits, or the hidden states, of a model for a few tokens."""
-    result = model.eval()(torch.arange(5, 15)[None])
+    ids = torch.arange(5, 15)[None]
+    result = model.eval()(ids)
     return result.logits if "logits" in result else result.last_hidden_state
 
 
@@ -42,51 +44,93 @@ def output(model):
 def test_auto_model_reads_a_converted_checkpoint(variant, bert, tmp_path):
     before = torch.random.get_rng_state()
     record = convert(str(bert), tmp_path / "out", variant)
-    assert torch.equal(torch.random.get_rng_state(), before)
+    after = torch.random.get_rng_state()
     start = graft(read_checkpoint(str(bert)), variant, {})
     model = AutoModel.from_pretrained(tmp_path / "out")
+    largest_error = max(record["relative_error"])
+    assert torch.equal(after, before)
     assert type(model).__name__ == "EncoderModel"
     assert torch.equal(output(model), output(encoder(start)))
-    assert record["variant"] == variant
     assert record["exact"] == start.exact
     assert record["origin"] == start.origin
-    assert len(record["relative_error"]) == 2
-    assert (max(record["relative_error"]) < 1e-5) == start.exact
+    assert (largest_error < 1e-5) == start.exact
 
 
-def test_the_record_names_the_source_and_the_variant_of_a_conversion(bert, tmp_path):
-    options = {"terms": ["word-word", "word-position"]}
-    record = convert(str(bert), tmp_path / "out", "four-term", options)
-    assert json.loads((tmp_path / "out" / "conversion.json").read_text()) == record
-    assert record["source"] == str(bert)
-    assert record["source_variant"] == "add"
-    assert record["revision"] is None
-    assert record["fingerprint"] == fingerprint(bert)
-    assert record["tokenizer"] == str(bert)
-    assert record["variant"] == "four-term"
-    assert record["options"] == options
-    assert record["masked_lm_head"] == "none in the source"
-    assert AutoModel.from_pretrained(tmp_path / "out").config.variant_options == options
-    assert "pooler.dense.weight" in read_checkpoint(str(tmp_path / "out")).weights
+OPTIONS = {"terms": ["word-word", "word-position"]}
 
 
-def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower_and_no_pooler_is_made_up(
-    tmp_path,
-):
+@pytest.fixture
+def converted(bert, tmp_path) -> dict[str, Any]:
+    """The record of a conversion to `four-term` with options, in the folder `out`."""
+    return convert(str(bert), tmp_path / "out", "four-term", OPTIONS)
+
+
+def test_the_record_of_a_conversion_names_the_source_and_the_variant(converted, bert):
+    facts = {
+        "source": str(bert),
+        "source_variant": "add",
+        "revision": None,
+        "fingerprint": fingerprint(bert),
+        "tokenizer": str(bert),
+        "variant": "four-term",
+        "options": OPTIONS,
+        "masked_lm_head": "none in the source",
+    }
+    assert {name: converted[name] for name in facts} == facts
+
+
+def test_the_record_of_a_conversion_has_an_error_for_the_input_and_each_block(converted):
+    assert len(converted["relative_error"]) == 2
+
+
+def test_the_record_of_a_conversion_is_stored_beside_the_weights(converted, tmp_path):
+    content = (tmp_path / "out" / "conversion.json").read_text()
+    assert json.loads(content) == converted
+
+
+@pytest.mark.usefixtures("converted")
+def test_a_conversion_keeps_the_options_and_the_pooler(tmp_path):
+    start = read_checkpoint(str(tmp_path / "out"))
+    model = AutoModel.from_pretrained(tmp_path / "out")
+    assert model.config.variant_options == OPTIONS
+    assert "pooler.dense.weight" in start.weights
+
+
+@pytest.fixture
+def masked_lm(tmp_path) -> str:
+    """A checkpoint of BERT with a masked-LM head, and without a pooler or a tokenizer."""
     _, source = saved(tmp_path / "source", transformers.BertForMaskedLM, "bert")
-    record = convert(source, tmp_path / "out", "concat")
+    return source
+
+
+def test_a_masked_lm_head_is_kept_in_a_conversion(masked_lm, tmp_path):
+    record = convert(masked_lm, tmp_path / "out", "concat")
     model = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
-    expected = under_head(start := read_checkpoint(source), start.config)
+    start = read_checkpoint(masked_lm)
+    expected = under_head(start, start.config)
     assert record["masked_lm_head"] == "kept"
-    assert record["tokenizer"] is None
     assert model.decoder.weight is model.base.variant.words.weight
-    assert "pooler.dense.weight" not in read_checkpoint(str(tmp_path / "out")).weights
     torch.testing.assert_close(output(model), output(expected), atol=1e-4, rtol=1e-4)
-    inside = output(AutoModel.from_pretrained(tmp_path / "out"))
-    torch.testing.assert_close(inside, output(model.base), atol=1e-6, rtol=1e-6)
-    narrow = convert(source, tmp_path / "narrow", "concat-split")
-    assert narrow["masked_lm_head"] == "dropped: its words are narrower"
-    assert 0 < narrow["variance_kept"]["tokens"] < 1
+
+
+def test_auto_model_reads_the_encoder_below_a_masked_lm_head(masked_lm, tmp_path):
+    convert(masked_lm, tmp_path / "out", "concat")
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    states = output(AutoModel.from_pretrained(tmp_path / "out"))
+    torch.testing.assert_close(states, output(model.base), atol=1e-6, rtol=1e-6)
+
+
+def test_no_pooler_and_no_tokenizer_is_added_in_a_conversion(masked_lm, tmp_path):
+    record = convert(masked_lm, tmp_path / "out", "concat")
+    start = read_checkpoint(str(tmp_path / "out"))
+    assert record["tokenizer"] is None
+    assert "pooler.dense.weight" not in start.weights
+
+
+def test_a_masked_lm_head_is_dropped_where_words_become_narrower(masked_lm, tmp_path):
+    record = convert(masked_lm, tmp_path / "narrow", "concat-split")
+    assert record["masked_lm_head"] == "dropped: its words are narrower"
+    assert 0 < record["variance_kept"]["tokens"] < 1
 
 
 def test_what_cannot_be_converted_is_refused_and_leaves_nothing(

@@ -4,7 +4,6 @@ bad input.
 
 import os
 import shutil
-from itertools import groupby
 from pathlib import Path
 from unittest.mock import Mock, call
 
@@ -24,10 +23,10 @@ def opened(*names):
 
 
 def documents(corpus) -> list[list[str]]:
-    return [
-        [sentence for _, sentence in numbered]
-        for _, numbered in groupby(corpus.numbered(), key=lambda item: item[0])
-    ]
+    documents: dict[int, list[str]] = {}
+    for number, sentence in corpus.numbered():
+        documents.setdefault(number, []).append(sentence)
+    return list(documents.values())
 
 
 @pytest.mark.parametrize(
@@ -173,9 +172,8 @@ def hub(monkeypatch):
 
     def answering(answer):
         failed = isinstance(answer, Exception)
-        load.side_effect, load.return_value = (
-            (answer, None) if failed else (None, datasets.Dataset.from_dict(answer))
-        )
+        load.side_effect = answer if failed else None
+        load.return_value = None if failed else datasets.Dataset.from_dict(answer)
         return load.call_args_list
 
     return answering

@@ -123,13 +123,18 @@ def test_the_score_of_a_cell_follows_from_its_logits_after_the_last_epoch(finish
     assert record.history[-1].scores == scores
 
 
-def test_the_record_of_a_cell_has_its_costs_and_its_environment(finished):
+def test_the_record_of_a_cell_has_its_costs(finished):
     record = finished.outcome.record
     model = finished.bench.classifier("untied", finished.task)
-    assert record.parameters == sum(parameter.numel() for parameter in model.parameters())
-    expected = 2 * int(finished.tokens["train"].lengths.sum())
-    assert record.training_tokens == expected
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    tokens = 2 * int(finished.tokens["train"].lengths.sum())
+    assert record.parameters == parameters
+    assert record.training_tokens == tokens
     assert 0 < record.training_seconds <= record.seconds
+
+
+def test_the_record_of_a_cell_has_its_environment(finished):
+    record = finished.outcome.record
     assert record.environment.device == "cpu"
     assert record.environment.precision == "float32"
     assert record.environment.threads == 1
@@ -213,7 +218,8 @@ def test_a_run_ends_after_max_steps_and_counts_its_tokens(bench_of, max_steps, e
     tokens: list[int] = []
     for epoch in range(1, epochs + 1):
         for batch in training_batches(train, 16, 0, 1, epoch):
-            tokens.append(int(train.lengths[batch.rows].sum()))
+            lengths = train.lengths[batch.rows]
+            tokens.append(int(lengths.sum()))
     assert record.training_tokens == sum(tokens[:updates])
 
 

@@ -96,7 +96,8 @@ def test_a_pretraining_of_fixed_shapes_is_the_same_but_for_rounding(tmp_path, va
     results = []
     for graph in (False, True):
         tiny = Tiny.of(tmp_path / str(graph), variant, scratch=STILL)
-        results.append(tiny.finish(replace(compute, graph=graph)).record)
+        outcome = tiny.finish(replace(compute, graph=graph))
+        results.append(outcome.record)
     plain, fixed = results
     assert fixed.stream == plain.stream
     assert fixed.tokens == plain.tokens
@@ -111,7 +112,8 @@ def test_a_pretraining_in_parts_takes_batches_as_they_are(tmp_path):
     losses = []
     for graph in (False, True):
         tiny = Tiny.of(tmp_path / str(graph), micro_batch_tokens=4 * LENGTH)
-        losses.append(tiny.finish(replace(CPU, graph=graph)).record.validation_loss)
+        record = tiny.finish(replace(CPU, graph=graph)).record
+        losses.append(record.validation_loss)
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 

@@ -133,7 +133,8 @@ def test_the_record_names_the_diagnostic_set_and_no_other_prediction_changes(inp
     outcomes = []
     for source in (DemoSource(), WithoutAx()):
         inputs = inputs_from(source, "test")
-        outcomes.append(finetune(plan_of(inputs).cells[0], inputs, CPU))
+        cell = plan_of(inputs).cells[0]
+        outcomes.append(finetune(cell, inputs, CPU))
     with_ax, without_ax = outcomes
     assert with_ax.record.diagnostic == DemoSource().load("ax").digest
     assert without_ax.record.diagnostic is None

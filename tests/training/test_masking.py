@@ -3,11 +3,10 @@ sequences and rows.
 """
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from helpers.tiny_pretraining import WORDS, corpus_of, packed_of, word_tokenizer
+from helpers.tiny_pretraining import WORDS, corpus_of, packed_of, sequences_of, word_tokenizer
 
 from glue_bench.training import masking, packing
 from glue_bench.training.masking import (
@@ -31,7 +30,7 @@ def sequence_numbers(batch: MaskedBatch, text: PackedText = TEXT) -> list[int]:
     """Return the number of each row's sequence, with every target back in its place."""
     ids = batch.ids.clone()
     ids.view(-1)[batch.places] = batch.targets
-    sequences = [text.ids[start:stop].tolist() for start, stop in pairwise(text.offsets)]
+    sequences = sequences_of(text)
     return [sequences.index(row) for row in ids.tolist()]
 
 
@@ -40,7 +39,11 @@ def masks_by_sequence(batch: MaskedBatch) -> dict[int, frozenset[int]]:
     length = batch.ids.shape[1]
     rows, columns = np.divmod(batch.places.numpy(), length)
     numbers = sequence_numbers(batch)
-    return {number: frozenset(columns[rows == row].tolist()) for row, number in enumerate(numbers)}
+    masks = {}
+    for row, number in enumerate(numbers):
+        places = columns[rows == row]
+        masks[number] = frozenset(places.tolist())
+    return masks
 
 
 def order_of(seed: int, rows: int) -> list[int]:
@@ -64,9 +67,10 @@ def test_every_epoch_has_every_sequence_once_wherever_batches_end(rows):
 def test_the_order_is_of_the_seed_and_the_epoch_and_not_of_the_rows_of_a_batch():
     numbers = order_of(1, 3)
     assert order_of(1, 5) == numbers
-    epochs = {
-        tuple(numbers[first : first + SEQUENCES]) for first in range(0, len(numbers), SEQUENCES)
-    }
+    epochs = set()
+    for first in range(0, len(numbers), SEQUENCES):
+        of_epoch = numbers[first : first + SEQUENCES]
+        epochs.add(tuple(of_epoch))
     assert len(epochs) == 4
     assert order_of(2, 3) != numbers
 
@@ -85,7 +89,8 @@ def test_no_two_steps_and_no_two_seeds_ask_for_the_same_places():
     places = set()
     for seed in (1, 2, 3):
         for step in range(4):
-            places.add(tuple(batch_at(step, rows=SEQUENCES, seed=seed).places.tolist()))
+            batch = batch_at(step, rows=SEQUENCES, seed=seed)
+            places.add(tuple(batch.places.tolist()))
     assert len(places) == 12
 
 
@@ -117,7 +122,8 @@ PARTS = ("ids", "mask", "places", "targets", "segments")
 def test_everything_that_a_model_is_given_and_asked_is_in_the_digest(part):
     cuts = np.array([0, 5, 0, 2], dtype=np.uint16)
     text = replace(packed_of([8, 8, 6, 12]), cuts=cuts)
-    batch = masking.mask_rows(text, np.arange(4), VOCABULARY, 0.15, np.random.default_rng(0))
+    generator = np.random.default_rng(0)
+    batch = masking.mask_rows(text, np.arange(4), VOCABULARY, 0.15, generator)
     tensor = getattr(batch, part).clone()
     tensor.view(-1)[0] = not tensor.view(-1)[0]
     assert replace(batch, **{part: tensor}).digest != batch.digest
@@ -127,10 +133,6 @@ def test_everything_that_a_model_is_given_and_asked_is_in_the_digest(part):
 
 
 DOCUMENTS = [["W1 W2 W3"] * 4, ["W4 W5"] * 7, ["W6"] * 2]
-
-
-def sequences_of(text: PackedText) -> list[list[int]]:
-    return [text.ids[start:stop].tolist() for start, stop in pairwise(text.offsets)]
 
 
 @pytest.mark.parametrize("pairs", [False, True])

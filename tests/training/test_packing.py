@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_pretraining import corpus_of, packed_of, word_tokenizer
+from helpers.tiny_pretraining import corpus_of, packed_of, sequences_of, word_tokenizer
 from hypothesis import HealthCheck, given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
@@ -24,10 +24,6 @@ from glue_bench.training.packing import pack
 
 CLS, SEP, FIRST_WORD = 2, 3, 5
 WORDS = word_tokenizer(400)
-
-
-def sequences(text) -> list[list[int]]:
-    return [text.ids[start:stop].tolist() for start, stop in pairwise(text.offsets)]
 
 
 def words(ids) -> list[int]:
@@ -61,13 +57,13 @@ def sentence_words(lengths) -> list[int]:
 
 def test_sentences_fill_sequences_and_separators_part_documents():
     text = packed([[3, 4, 2], [2, 5], [10, 3], [7]], share=0.125)
-    assert sequences(text["train"]) == [
+    assert sequences_of(text["train"]) == [
         [CLS, 5, 5, 5, 6, 6, 6, 6, 7, 7, SEP],  # a separator and the next sentence would not fit
         [CLS, 8, 8, 9, 9, 9, 9, 9, SEP],
         [CLS, *[10] * 10, SEP],
         [CLS, 11, 11, 11, SEP],
     ]
-    assert sequences(text["validation"]) == [[CLS, *[12] * 7, SEP]]
+    assert sequences_of(text["validation"]) == [[CLS, *[12] * 7, SEP]]
 
 
 LENGTHS = st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=12), min_size=1, max_size=25)
@@ -107,14 +103,15 @@ def test_packing_keeps_everything_in_order_and_whole(lengths, length, share):
 
 def check_sequences(text, sizes: list[int], length: int) -> None:
     """Check that sequences are full, and that only sentences longer than a sequence are split."""
-    token_lists = sequences(text)
+    token_lists = sequences_of(text)
     assert text.lengths.tolist() == [len(tokens) for tokens in token_lists]
     for tokens in token_lists:
         assert 3 <= len(tokens) <= length
         assert tokens[0] == CLS
         assert tokens[-1] == SEP
         for word in words(tokens):
-            assert tokens.count(word + FIRST_WORD) == sizes[word] or sizes[word] > length - 2
+            size = sizes[word]
+            assert tokens.count(word + FIRST_WORD) == size or size > length - 2, word
     for tokens, next_tokens in pairwise(token_lists):
         next_size = min(sizes[words(next_tokens)[0]], length - 2)
         assert len(tokens) + next_size + 1 > length
@@ -153,7 +150,8 @@ def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_nothing_is_lost(lengt
         text = packed(lengths, length, 0.2, pairs=True)
     except UserError:  # the corpus is too small, or nothing can be cut
         return
-    numbers = [*words(text["train"].ids.tolist()), *words(text["validation"].ids.tolist())]
+    numbers = words(text["train"].ids.tolist())
+    numbers += words(text["validation"].ids.tolist())
     assert sorted(numbers) == sentence_words(lengths)
     for split in text.values():
         check_cuts(split, length)
@@ -162,7 +160,7 @@ def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_nothing_is_lost(lengt
 def check_cuts(split, length: int) -> None:
     """Check that half of the sequences that have two sentences are cut between two of them."""
     divisible = 0
-    for tokens, cut in zip(sequences(split), split.cuts.tolist(), strict=True):
+    for tokens, cut in zip(sequences_of(split), split.cuts.tolist(), strict=True):
         assert len(tokens) <= length
         assert (SEP, SEP) not in pairwise(tokens)
         if len(set(words(tokens))) > 1:
@@ -260,7 +258,7 @@ def unmasked(batch: MaskedBatch) -> torch.Tensor:
 @pytest.mark.parametrize("share", [0.15, 0.4, 0.01])
 def test_each_sequence_has_its_share_of_targets_that_stood_where_they_are_asked_for(share):
     text = packed_of(ROWS)
-    token_lists = sequences(text)
+    token_lists = sequences_of(text)
     batch = batch_of(text, share=share)
     rows = masking.epoch_order(len(text), 1, 0)
     counts = (batch.places // batch.ids.shape[1]).bincount(minlength=len(ROWS))
@@ -270,7 +268,8 @@ def test_each_sequence_has_its_share_of_targets_that_stood_where_they_are_asked_
         padding = max(ROWS) - len(tokens)
         expected = tokens + [0] * padding
         assert unmasked(batch)[place].tolist() == expected
-        assert batch.mask[place].tolist() == [True] * len(tokens) + [False] * padding
+        expected = [True] * len(tokens) + [False] * padding
+        assert batch.mask[place].tolist() == expected, place
     assert batch.tokens == sum(ROWS)
     assert batch.places.tolist() == sorted(set(batch.places.tolist()))
 
@@ -306,9 +305,13 @@ def test_eighty_ten_ten():
     is_masked = put == VOCABULARY.mask_id
     is_kept = put == batch.targets
     # The bounds are five standard deviations. Once in 60 times a random token is the old one.
-    assert abs(int(is_masked.sum()) - 8000) < 5 * np.sqrt(count * 0.8 * 0.2)
+    masked = int(is_masked.sum())
+    deviation_of_masked = np.sqrt(count * 0.8 * 0.2)
+    assert abs(masked - 8000) < 5 * deviation_of_masked
     kept_share = 0.1 + 0.1 / 60
-    assert abs(int(is_kept.sum()) - count * kept_share) < 5 * np.sqrt(count * 0.1 * 0.9)
+    kept = int(is_kept.sum())
+    deviation_of_kept = np.sqrt(count * 0.1 * 0.9)
+    assert abs(kept - count * kept_share) < 5 * deviation_of_kept
     random = put[~is_masked & ~is_kept]
     counts = random.bincount(minlength=65)[FIRST_WORD:]
     expected = len(random) / 60
@@ -327,8 +330,10 @@ def test_held_out_text_is_masked_the_same_way_at_every_call(monkeypatch):
 
 
 def test_what_stands_behind_a_cut_is_the_second_segment():
-    text = replace(packed_of([8, 8, 6, 12]), cuts=np.array([0, 5, 0, 2], dtype=np.uint16))
-    batch = masking.mask_rows(text, np.arange(4), VOCABULARY, 0.15, np.random.default_rng(0))
+    cuts = np.array([0, 5, 0, 2], dtype=np.uint16)
+    text = replace(packed_of([8, 8, 6, 12]), cuts=cuts)
+    generator = np.random.default_rng(0)
+    batch = masking.mask_rows(text, np.arange(4), VOCABULARY, 0.15, generator)
     assert batch.segments.sum(dim=1).tolist() == [0, 3, 0, 10]
     assert batch.segments[1].tolist() == [0] * 5 + [1] * 3 + [0] * 4  # padding: segment 0
     assert torch.equal([*batch.parts(2)][1].segments, batch.segments[2:])

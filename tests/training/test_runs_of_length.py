@@ -45,7 +45,8 @@ def test_runs_are_as_long_as_in_transformers(rows, batch_size):
 def split_of(lengths: list[int]) -> TokenisedSplit:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = np.arange(100, 100 + offsets[-1], dtype=np.int32)
-    return TokenisedSplit(ids, offsets, (ids % 3).astype(np.uint8), np.arange(len(lengths)))
+    segments = (ids % 3).astype(np.uint8)
+    return TokenisedSplit(ids, offsets, segments, np.arange(len(lengths)))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7])
@@ -57,8 +58,8 @@ def test_the_parts_of_a_batch_are_its_rows_in_order(rows):
         assert 0 < len(part.labels) <= rows
         for row in range(len(part.labels)):
             for name in ("ids", "segments", "mask", "labels", "rows"):
-                assert np.array_equal(getattr(part, name)[row], getattr(batch, name)[place]), (
-                    f"{name} of row {place}"
-                )
+                values = getattr(part, name)[row]
+                expected = getattr(batch, name)[place]
+                assert np.array_equal(values, expected), f"{name} of row {place}"
             place += 1
     assert place == 5

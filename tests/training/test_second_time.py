@@ -38,7 +38,8 @@ def plain_logits(model: torch.nn.Module, split: TokenisedSplit, padding_id: int)
     with torch.no_grad():
         for row in range(len(split)):
             batch = collate(split, np.array([row]), padding_id)
-            logits.append(model(batch.ids, batch.mask, batch.segments).logits[0].numpy())
+            output = model(batch.ids, batch.mask, batch.segments)
+            logits.append(output.logits[0].numpy())
     return np.array(logits)
 
 
@@ -159,7 +160,8 @@ def trained_model(
         batches = partial(training_batches, split, chosen.batch_size, padding_id, SEED)
         for _ in train(model, batches, 5, chosen, CPU):
             if evaluated:
-                predictions.append(predict(model, evaluation_batches(split, padding_id, 40), CPU))
+                rows = evaluation_batches(split, padding_id, 40)
+                predictions.append(predict(model, rows, CPU))
     return model.state_dict(), predictions
 
 

@@ -107,5 +107,7 @@ def test_tokens_of_cells_are_shared_and_their_places_are_not_the_store(pretraine
     """The rate, the seed and the pretraining change no token."""
     _, cells = settle_jobs(pretrained)
     first = pretrained.tokens(cells[0]).splits["train"]
-    assert all(pretrained.tokens(cell).splits["train"].ids is first.ids for cell in cells)
+    for cell in cells:
+        split = pretrained.tokens(cell).splits["train"]
+        assert split.ids is first.ids, cell.id
     assert Path(pretrained.store.folder).name == "results"

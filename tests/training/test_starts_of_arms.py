@@ -45,7 +45,9 @@ def test_two_arms_of_one_variant_have_options_and_widths_of_their_own(inputs_of)
         "apart": 16,
         "narrow": 8,
     }
-    assert len({cell.id for cell in settle_jobs(inputs)[1]}) == len(settle_jobs(inputs)[1])
+    _, cells = settle_jobs(inputs)
+    ids = {cell.id for cell in cells}
+    assert len(ids) == len(cells)
 
 
 @pytest.fixture
@@ -89,10 +91,10 @@ def test_the_limit_of_a_task_and_the_limit_of_all_tasks_both_hold(inputs_of):
     """Train has the smaller of both limits, and validation has the limit of all tasks."""
     finetuning = {"tasks": {"rte": {"limit": 6}}}
     inputs = inputs_of(arms=["add"], tasks=["rte", "cola"], limit=10, finetuning=finetuning)
-    rows = {
-        task: {name: len(split) for name, split in inputs.tasks.data(task).splits.items()}
-        for task in ("rte", "cola")
-    }
+    rows: dict[str, dict[str, int]] = {}
+    for task in ("rte", "cola"):
+        splits = inputs.tasks.data(task).splits
+        rows[task] = {name: len(split) for name, split in splits.items()}
     assert rows["rte"]["train"] == 6
     assert rows["rte"]["validation"] == 10
     assert rows["cola"]["train"] == 10
@@ -184,7 +186,8 @@ def test_a_native_model_keeps_each_rate_of_dropout_where_it_was(inputs_of, save_
         }
 
     assert rates(model) == rates(original)
-    assert set(rates(model).values()) == set(NATIVE_RATES.values())
+    used_rates = set(rates(model).values())
+    assert used_rates == set(NATIVE_RATES.values())
 
 
 @pytest.mark.parametrize(

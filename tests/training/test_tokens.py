@@ -41,7 +41,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def pairs(labels=(0, 1, 1, 0)) -> TaskData:
     frame = pd.DataFrame({"text_a": FIRST, "text_b": SECOND, "label": labels})
-    test = frame.iloc[:2].assign(label=np.array([-1, -1], dtype=frame["label"].dtype))
+    no_labels = np.array([-1, -1], dtype=frame["label"].dtype)
+    test = frame.iloc[:2].assign(label=no_labels)
     return TaskData("rte", "tsv", {"train": frame, "validation": frame.iloc[:3], "test": test})
 
 
@@ -127,8 +128,11 @@ def test_train_is_parted_and_nothing_is_lost(lengths, share):
     full_split = split_of(lengths)
     task = TokenisedTask({"train": full_split, "validation": full_split}, 0)
     parts = hold_out(task, share).splits
-    assert sorted(examples(parts["train"]) + examples(parts["held_out"])) == examples(full_split)
-    assert len(parts["held_out"]) == max(1, round(share * len(full_split)))
+    kept = examples(parts["train"])
+    held_out = examples(parts["held_out"])
+    expected = round(share * len(full_split))
+    assert sorted(kept + held_out) == examples(full_split)
+    assert len(held_out) == max(1, expected)
     assert parts["validation"] is full_split
 
 
@@ -150,7 +154,8 @@ Lengths = st.lists(st.integers(1, 40), min_size=1, max_size=300)
 @given(Lengths, st.integers(1, 33), st.integers(0, 2**31))
 def test_an_epoch_holds_every_row_once(lengths, batch_size, seed):
     batches = bucketed_rows(np.array(lengths), batch_size, np.random.default_rng(seed))
-    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+    rows = np.concatenate(batches).tolist()
+    assert sorted(rows) == list(range(len(lengths)))
     sizes = sorted(len(batch) for batch in batches)
     expected = [batch_size] * (len(sizes) - 1)
     assert sizes[1:] == expected
@@ -158,7 +163,8 @@ def test_an_epoch_holds_every_row_once(lengths, batch_size, seed):
 
 
 def test_seed_and_epoch_decide_the_batches():
-    split = split_of(np.random.default_rng(0).integers(1, 20, size=200))
+    lengths = np.random.default_rng(0).integers(1, 20, size=200)
+    split = split_of(lengths)
 
     def rows_of(seed: int, epoch: int) -> list[frozenset[int]]:
         batches = training_batches(split, 16, PADDING, seed, epoch)
@@ -191,7 +197,8 @@ def test_collating_equals_padding_one_by_one(lengths, data):
         assert batch.ids[place].tolist() == ids
         assert batch.segments[place].tolist() == segments
         if batch.mask is not None:
-            assert batch.mask[place].tolist() == [True] * sizes[place] + [False] * padding
+            expected = [True] * sizes[place] + [False] * padding
+            assert batch.mask[place].tolist() == expected, place
 
 
 @given(Lengths, st.integers(1, 500), st.sampled_from([1, 8]))
