@@ -189,8 +189,8 @@ def test_rotary_turns_pairs_of_every_head_as_complex_numbers_do(heads):
     )
     for name, given, result in zip(("query", "key"), (query, key), turned, strict=True):
         pairs = torch.view_as_complex(given.double().unflatten(-1, (-1, 2)))
-        turned = torch.view_as_real(pairs * turns)
-        expected = turned.flatten(-2).float()
+        rotated_pairs = torch.view_as_real(pairs * turns)
+        expected = rotated_pairs.flatten(-2).float()
         torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5, msg=name)
 
 
