@@ -187,7 +187,8 @@ def step_times(
 
     A part of a batch says how long the batch takes on a CPU alone.
     """
-    if not timed or (timed[-1].rows < batch_rows and device.type != "cpu"):
+    most_rows = max((step.rows for step in timed), default=0)
+    if not timed or (most_rows < batch_rows and device.type != "cpu"):
         return None
     return StepTimes(
         build=build,

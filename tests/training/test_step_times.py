@@ -100,6 +100,12 @@ def test_a_part_of_a_batch_says_something_on_a_cpu_alone(device, is_known):
     assert (times is not None) == is_known
 
 
+def test_a_smaller_batch_after_a_whole_one_does_not_count_as_a_part():
+    timed = [TimedStep(rows=32, tokens=40, passes=1.0, update=0.1)]
+    timed.append(TimedStep(rows=3, tokens=4, passes=0.1, update=0.1))
+    assert step_times(timed, 0.0, 10.0, 32, torch.device("cuda")) is not None
+
+
 def test_times_are_those_of_a_token_and_of_an_update():
     timed = [
         TimedStep(rows=4, tokens=40, passes=1.0, update=0.1),
