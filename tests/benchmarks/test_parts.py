@@ -13,7 +13,7 @@ from common import OURS, Settings
 from glue_bench.data.sources import open_source
 from glue_bench.training.tokenizers import load_tokenizer
 from glue_bench.training.tokens import tokenise
-from gpu import TRAIN_ROWS, flops_of_a_token, glue_minutes
+from gpu_report import TRAIN_ROWS, flops_of_a_token, glue_minutes
 from peers import arguments, as_dataset, real_tokens, score_split
 from verdicts import NULL, POWER, Setting, figures
 

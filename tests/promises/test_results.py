@@ -3,8 +3,10 @@ stored ids.
 
 And every figure of the README and of a results page stands in the tables, at the printed precision
 and with its sign: a contrast (difference, interval, answer) is one row of statistics.csv; any other
-figure is a value of the folder's tables. The README may take from all of them, and from the papers'
-tables.
+figure is a value of the folder's tables, of its experiment file, or of the page of benchmarks that
+it links. The README may take from all tables, and from the papers' tables. Pages of
+docs/explanation/ may take from the folders that they link, with their analyses. A figure in a code
+quote counts, too.
 """
 
 import csv
@@ -161,8 +163,14 @@ def test_the_digest_of_data_sees_every_split(task):
 
 PAGES = ["README.md"]
 PAGES += [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/*/README.md"))]
+EXPLANATIONS = [
+    "docs/explanation/reading-a-leaderboard.md",
+    "docs/explanation/why-embeddings-are-added.md",
+]
+"""The pages of docs/explanation/ that quote results; figures of the others are examples."""
 TABLE = re.compile(
-    "(leaderboard|statistics|budget|rates|scores|losses|lags|reached|agreement|tupe-1).*"
+    "(leaderboard|statistics|budget|rates|scores|losses|lags|lag_seeds|reached|ratios|ratio_seeds|"
+    "agreement|tupe-1).*"
 )
 CONTRAST = re.compile(
     r"^\|.*\| `([\w-]+)` - `([\w-]+)` "  # two arms
@@ -176,14 +184,37 @@ UNITS = {" million": 1e6, "M": 1e6, "k": 1e3, "%": 1.0}
 
 
 def tables(page: str) -> list[Path]:
-    """Return the tables that a page may take from: of its folder and of those that continue it,
-    the README of all.
+    """Return the tables that a page may take from.
+
+    They are those of its folder and of the folders that continue it. The README may take from all,
+    and a page of docs/explanation/ from the folders that it links, their analyses included.
     """
-    folder_of_page = "" if page == "README.md" else Path(page).parent.name
+    text = (ROOT / page).read_text("utf-8")
+    is_explanation = page.startswith("docs/")
+    name = Path(page).parent.name
     paths: list[Path] = []
     for folder in FOLDERS:
-        if folder.name.startswith(folder_of_page):
+        is_own = page == "README.md" or folder.name.startswith(name)
+        if is_explanation:
+            is_own = f"results/{folder.name}/" in text
+            if is_own:
+                paths += [*folder.glob("analysis*/*.csv"), *folder.glob("analysis*/*.md")]
+        if is_own:
             paths += [path for path in folder.glob("*.*") if TABLE.fullmatch(path.name)]
+    return paths
+
+
+def sources(page: str) -> list[Path]:
+    """Return the files that a page may take a figure from.
+
+    Beside the tables they are the experiment's file, which has the limits of the rules, and the
+    page of benchmarks, if the page links it.
+    """
+    paths = tables(page)
+    paths += ROOT.glob(f"configs/{Path(page).parent.name}.yaml")
+    benchmarks = ROOT / "benchmarks" / "README.md"
+    if "(../../benchmarks/README.md" in (ROOT / page).read_text("utf-8"):
+        paths.append(benchmarks)
     return paths
 
 
@@ -242,7 +273,7 @@ def test_every_contrast_is_a_row_of_the_statistics(page):
         assert any(row["verdict"] in verdicts for row in matching), (arms, matching)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGES + EXPLANATIONS)
 def test_every_interval_is_that_of_a_row_of_the_statistics(page):
     rows = [row for row in statistics_rows(page) if row["low"]]
     for low, high in INTERVAL.findall((ROOT / page).read_text("utf-8")):
@@ -252,9 +283,9 @@ def test_every_interval_is_that_of_a_row_of_the_statistics(page):
 
 @cache
 def values(page: str) -> np.ndarray:
-    """Return every number of the tables that a page may take from."""
+    """Return every number of the files that a page may take a figure from."""
     numbers: set[float] = set()
-    for path in tables(page):
+    for path in sources(page):
         text = path.read_text("utf-8")
         if path.suffix == ".csv":
             words = re.split(r"[,\s]", text)
@@ -270,10 +301,18 @@ def prose_of(page: str) -> str:
     """Return the text of a page without code, comments, addresses and versions of programs."""
     text = (ROOT / page).read_text("utf-8")
     text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL).replace("\n", " ")
+    text = re.sub(r"`([-+\d.,%]+(?: to [-+\d.,%]+)?)`", r"\1", text)  # a figure, and no code
     return re.sub(r"\]\([^)]*\)|https?://\S+|`[^`]*`|\b(?:torch|Python) \d[\d.]*", " ", text)
 
 
-@pytest.mark.parametrize("page", PAGES)
+def test_every_page_of_explanations_that_quotes_a_results_folder_is_checked():
+    quoting = [
+        path for path in ROOT.glob("docs/explanation/*.md") if "/results/" in path.read_text()
+    ]
+    assert sorted(str(path.relative_to(ROOT)) for path in quoting) == EXPLANATIONS
+
+
+@pytest.mark.parametrize("page", PAGES + EXPLANATIONS)
 def test_every_figure_stands_in_the_tables(page):
     """Figures are the numbers with decimals, a sign, a unit or thousands."""
     text = prose_of(page)
