@@ -32,7 +32,8 @@ def leaderboard(path: str | Path) -> pd.DataFrame:
         UserError: there is no experiment in the folder, or its plan names an unknown task or
             origin.
     """
-    from glue_bench.board.compare import leaderboard_frame, open_comparison
+    from glue_bench.board.compare import open_comparison
+    from glue_bench.board.leaderboard import leaderboard_frame
 
     return leaderboard_frame(open_comparison(path))
 

@@ -5,6 +5,7 @@ Arms are ranked together only if they have one origin and one shape: these arms 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -79,15 +80,35 @@ class Board:
         """Return the convention by which AVERAGE is computed."""
         return average_of(self.columns)
 
-    def title_of(self, column: str) -> str:
-        """Return the title of a column in tables, such as Avg. of 7 or Val. loss."""
-        if column == AVERAGE:
-            parts = list(self.average.parts)
-            if len(set(map(benchmark_of, self.columns))) == 1:
-                return f"Avg. of {len(parts)}"
-            benchmark = benchmark_of(parts[0])
-            return f"{benchmark} avg. of {len(parts)}"
-        return MEASURES[column].title
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """Return the title of each column in tables, such as Avg. of 7 or Val. loss."""
+        titles = {name: MEASURES[name].title for name in (*MEASURES, *self.columns)}
+        parts = list(self.average.parts)
+        average_title = f"avg. of {len(parts)}"
+        benchmarks = {benchmark_of(column) for column in self.columns}
+        if len(benchmarks) > 1:
+            titles[AVERAGE] = f"{benchmark_of(parts[0])} {average_title}"
+        else:
+            titles[AVERAGE] = average_title.capitalize()
+        return titles
+
+    @cached_property
+    def partial_columns(self) -> frozenset[str]:
+        """Return the columns of tasks that were run on a part of their official rows."""
+        columns = _columns_of_tasks({*self.results.partial_tasks})
+        return frozenset(columns)
+
+    @cached_property
+    def by_steps(self) -> "tuple[Board, ...]":
+        """Return the board after each number of steps of pretraining at which cells start."""
+        boards: list[Board] = []
+        for steps in self.results.all_steps:
+            if steps == self.steps:
+                boards.append(self)
+            else:
+                boards.append(make_board(self.results, self.protocol, steps))
+        return tuple(boards)
 
     @property
     def reported(self) -> pd.DataFrame:
@@ -216,17 +237,6 @@ def _with_averages(
     return frame.assign(**columns)
 
 
-def boards_by_steps(board: Board) -> list[Board]:
-    """Return the board after each number of steps at which cells start."""
-    boards: list[Board] = []
-    for steps in board.results.all_steps:
-        if steps == board.steps:
-            boards.append(board)
-        else:
-            boards.append(make_board(board.results, board.protocol, steps))
-    return boards
-
-
 def steps_frame(board: Board) -> pd.DataFrame:
     """Return the leaderboard's columns by arm and fine-tuned checkpoint (`steps` of pretraining).
 
@@ -234,7 +244,7 @@ def steps_frame(board: Board) -> pd.DataFrame:
     """
     if len(board.results.all_steps) < 2:
         return pd.DataFrame()
-    tables = [after.table.assign(steps=after.steps) for after in boards_by_steps(board)]
+    tables = [after.table.assign(steps=after.steps) for after in board.by_steps]
     # The last column is `steps`. It goes behind the names of the arm.
     names = tables[0].columns
     scores = names[len(ARM_KEYS) : -1]

@@ -2,23 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from glue_bench.board.board import BLOCK_COLUMNS, ENCODER_COLUMNS, Board, floors, open_board
+from glue_bench.board.board import BLOCK_COLUMNS, Board, open_board
 from glue_bench.board.column_runs import read_measures, read_outcomes
-from glue_bench.board.marks import collapsed_arms, incomplete_arms, join_columns, unlike_arms
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
 from glue_bench.data.tasks import scored_columns
 from glue_bench.stats.estimates import ColumnEstimate
-from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, assess, verdicts
+from glue_bench.stats.verdicts import Group, assess, verdicts
 
 CONVERSION = "conversion"
-CONTRAST_COLUMNS = ["difference", "low", "high", "verdict", "smallest"]
-"""The facts of a column's contrasts that a leaderboard's frame has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,31 +42,52 @@ class Comparison:
         is_asked = self.contrasts["kind"].isin(kinds)
         return self.contrasts[is_asked]
 
-    def estimates(self, column: str) -> list[ColumnEstimate]:
-        """Return the estimates of a column, in the order of the groups."""
-        estimates: list[ColumnEstimate] = []
+    @cached_property
+    def estimates(self) -> dict[str, list[ColumnEstimate]]:
+        """Return the estimates of each column, in the order of the groups."""
+        estimates: dict[str, list[ColumnEstimate]] = {}
         for group in self.assessed:
             for estimate in group.estimates:
-                if estimate.column == column:
-                    estimates.append(estimate)
+                estimates.setdefault(estimate.column, []).append(estimate)
         return estimates
 
-    def leaves_seeds_out(self, column: str) -> bool:
-        """Return whether contrasts leave out pretraining seeds that another arm lacks."""
-        task, _ = scored_columns().get(column, ("", ""))
-        if task:
-            runs = self.board.runs
-            runs = runs[runs["task"] == task]
-        else:
-            pretrainings = self.board.results.pretrainings
-            is_counted = pretrainings["finished"] & ~pretrainings["is_search"]
-            runs = pretrainings[is_counted].rename(columns={"seed": "pretraining_seed"})
-        seeds_of_arms = runs.groupby("arm")["pretraining_seed"]
-        seeds = seeds_of_arms.nunique()
-        for estimate in self.estimates(column):
-            if estimate.blocked and any(seeds[arm] > estimate.seeds[arm] for arm in estimate.arms):
-                return True
-        return False
+    @property
+    def largest_groups(self) -> list[Group]:
+        """Return the groups without the blocks that are a part of a group of conversions."""
+        largest_groups: list[Group] = []
+        for group in self.assessed:
+            arms = set(group.arms)
+            if not any(arms < set(larger.arms) for larger in self.assessed):
+                largest_groups.append(group)
+        return largest_groups
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """Return the columns of a page: the primary one, the measures, the average, the tasks."""
+        columns = [measure for measure in PRETRAINING_MEASURES if measure in self.estimates]
+        if len(self.board.average.parts) > 1:
+            columns.append(AVERAGE)
+        columns += self.board.columns
+        return sorted(columns, key=lambda column: column != self.primary)
+
+    @cached_property
+    def common_seed_columns(self) -> set[str]:
+        """Return the columns whose contrasts leave out pretraining seeds that another arm lacks."""
+        places = scored_columns()
+        pretrainings = self.board.results.pretrainings
+        is_counted = pretrainings["finished"] & ~pretrainings["is_search"]
+        counted = pretrainings[is_counted].rename(columns={"seed": "pretraining_seed"})
+        columns: set[str] = set()
+        for column in self.board.columns + PRETRAINING_MEASURES:
+            task, _ = places.get(column, ("", ""))
+            runs = self.board.runs[self.board.runs["task"] == task] if task else counted
+            seeds_of_arms = runs.groupby("arm")["pretraining_seed"]
+            seeds = seeds_of_arms.nunique()
+            for estimate in self.estimates.get(column, []):
+                used = estimate.seeds
+                if estimate.blocked and any(seeds[arm] > used[arm] for arm in estimate.arms):
+                    columns.add(column)
+        return columns
 
 
 def open_comparison(path: str | Path, protocol: Sequence[str] = ()) -> Comparison:
@@ -152,86 +170,6 @@ def reference_arm(variants: pd.Series, chosen: str | None = None) -> str:
     return str(additive[0] if len(additive) else variants.index[0])
 
 
-def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
-    """Return the frame of `glue_bench.leaderboard`, which CSV and JSON have, too.
-
-    The arms of a block are in the order of the primary column, if this is a loss.
-    """
-    board = comparison.board
-    columns = score_columns(comparison)
-    measures = [column for column in columns if column in PRETRAINING_MEASURES]
-    table = board.table
-    for measure in measures:
-        table = _with_measure(table, measure, comparison.estimates(measure))
-    if columns[:1] == ["validation_loss"]:
-        blocks = table.groupby(BLOCK_COLUMNS, sort=False)
-        table = pd.concat([block.sort_values(columns[0], kind="stable") for _, block in blocks])
-    baselines = floors(board).assign(origin="baseline", variant="")
-    table = pd.concat([table, baselines], ignore_index=True)
-    encoders = table[ENCODER_COLUMNS]
-    table = table.drop(columns=ENCODER_COLUMNS)
-    table["data_source"] = board.results.data_source
-    table["partial_tasks"] = ";".join(board.results.partial_tasks)
-    table = table.join(encoders).assign(**marks_of_arms(comparison, table["arm"]))
-    contrasts = comparison.contrasts_of("reference", CONVERSION)
-    references = contrasts[["arm", "reference"]].drop_duplicates()
-    table = table.merge(references, on="arm", how="left")
-    for column in columns:
-        of_column = contrasts[contrasts["column"] == column].set_index("arm")[CONTRAST_COLUMNS]
-        table = table.join(of_column.add_prefix(f"{column}_"), on="arm")
-    return table.astype({f"{column}_n": "Int64" for column in board.columns})
-
-
-def _with_measure(
-    table: pd.DataFrame, measure: str, estimates: Sequence[ColumnEstimate]
-) -> pd.DataFrame:
-    """Add a measure's mean of each arm, and its `_std` over enough pretraining seeds."""
-    means: dict[str, float] = {}
-    deviations: dict[str, float] = {}
-    # If other arms were converted from an arm, the values in the arm's block count. They come
-    # first.
-    for estimate in reversed(estimates):
-        means |= estimate.means
-        if not estimate.blocked or not estimate.arms:
-            continue
-        by_arm = estimate.by_block().std(axis=1, ddof=1).tolist()
-        for arm, deviation in zip(estimate.arms, by_arm, strict=True):
-            if estimate.seeds[arm] >= LEAST_FOR_DEVIATION:
-                deviations[arm] = deviation
-    columns = {
-        measure: table["arm"].map(means),
-        f"{measure}_std": table["arm"].map(deviations).astype(float),
-    }
-    return table.assign(**columns)
-
-
-def marks_of_arms(comparison: Comparison, arms: pd.Series) -> dict[str, list[Any]]:
-    """Return what a reader of the frame has to know about each arm's scores.
-
-    Args:
-        comparison: The comparison.
-        arms: The arms of the rows.
-
-    Returns:
-        `collapsed` and `incomplete`: the columns in which a run gave one answer to everything, or
-        runs are missing, with semicolons between them. `unlike_reference`: whether a run was
-        computed on another processor, or in another precision, than the reference's.
-    """
-    board = comparison.board
-    columns = score_columns(comparison)
-    collapsed = collapsed_arms(board)
-    estimates = {measure: comparison.estimates(measure) for measure in PRETRAINING_MEASURES}
-    incomplete = incomplete_arms(board, estimates)
-    unlike: set[str] = set()
-    for group in comparison.assessed:
-        unlike |= unlike_arms(board, group)
-    return {
-        "collapsed": [join_columns(columns, collapsed, arm) for arm in arms],
-        "incomplete": [join_columns(columns, incomplete, arm) for arm in arms],
-        "unlike_reference": [arm in unlike for arm in arms],
-    }
-
-
 def uncontrolled_columns(comparison: Comparison, group: Group) -> set[str]:
     """Return the columns of scores that fail the positive control: `add` above `none`.
 
@@ -260,13 +198,3 @@ def uncontrolled_columns(comparison: Comparison, group: Group) -> set[str]:
         if column in least_gains and not least_gains[column] > 0:  # NaN if not tested
             failed.add(column)
     return failed
-
-
-def score_columns(comparison: Comparison) -> list[str]:
-    """Return the columns of a page: the primary one, the measures, the average, the tasks."""
-    board = comparison.board
-    columns = [measure for measure in PRETRAINING_MEASURES if comparison.estimates(measure)]
-    if len(board.average.parts) > 1:
-        columns.append(AVERAGE)
-    columns += board.columns
-    return sorted(columns, key=lambda column: column != comparison.primary)

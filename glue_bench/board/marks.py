@@ -1,5 +1,8 @@
 """Marks beside an arm's scores: one answer to everything, missing runs, another machine."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import pandas as pd
 
 from glue_bench.board.aggregation import BOTH_SEEDS
@@ -10,6 +13,68 @@ from glue_bench.stats.estimates import ColumnEstimate
 from glue_bench.stats.verdicts import Group
 
 MACHINE_COLUMNS = ["processor", "precision"]
+NO_ESTIMATES: Mapping[str, list[ColumnEstimate]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupMarks:
+    """What a reader has to know about a group of arms.
+
+    Attributes:
+        unlike: The arms that were computed on another machine than the reference.
+        silent: The columns in which each reported run gave one answer to everything.
+    """
+
+    unlike: set[str]
+    silent: set[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marks:
+    """What a reader has to know about scores beside their numbers.
+
+    Attributes:
+        collapsed: By column the arms with a run that gave one answer to everything.
+        incomplete: By column the arms with fewer runs than planned.
+        groups: The marks of each group, by its kind and its reference.
+    """
+
+    collapsed: dict[str, set[str]]
+    incomplete: dict[str, set[str]]
+    groups: dict[tuple[str, str], GroupMarks]
+
+    @property
+    def unlike(self) -> set[str]:
+        """Return the arms of any group that were computed on another machine than its reference."""
+        arms: set[str] = set()
+        for group in self.groups.values():
+            arms |= group.unlike
+        return arms
+
+
+def marks_of(
+    board: Board,
+    groups: Sequence[Group] = (),
+    estimates: Mapping[str, list[ColumnEstimate]] = NO_ESTIMATES,
+) -> Marks:
+    """Return the marks of a board.
+
+    Args:
+        board: The board.
+        groups: Groups of its arms.
+        estimates: The estimates of each measure of pretraining.
+    """
+    marks_of_groups: dict[tuple[str, str], GroupMarks] = {}
+    for group in groups:
+        marks_of_groups[group.kind, group.reference] = GroupMarks(
+            unlike=unlike_arms(board, group),
+            silent={column for column in board.columns if gave_one_answer(board, group, column)},
+        )
+    return Marks(
+        collapsed=collapsed_arms(board),
+        incomplete=incomplete_arms(board, estimates),
+        groups=marks_of_groups,
+    )
 
 
 def collapsed_arms(board: Board) -> dict[str, set[str]]:
@@ -25,7 +90,7 @@ def collapsed_arms(board: Board) -> dict[str, set[str]]:
 
 
 def incomplete_arms(
-    board: Board, estimates: dict[str, list[ColumnEstimate]]
+    board: Board, estimates: Mapping[str, list[ColumnEstimate]]
 ) -> dict[str, set[str]]:
     """Return by column the arms with fewer runs than planned, at any rate.
 
@@ -61,6 +126,17 @@ def incomplete_arms(
     return arms
 
 
+def gave_one_answer(board: Board, group: Group, column: str) -> bool:
+    """Return whether all reported runs of a group gave one answer to all rows of a column."""
+    task, place = scored_columns()[column]
+    last_runs = board.runs.loc[board.runs["last"], "cell_id"]
+    cells = board.reported
+    cells = cells[(cells["task"] == task) & cells["arm"].isin(group.arms)]
+    if cells.empty or not cells["cell_id"].isin(last_runs).all():
+        return False
+    return all(place in places for places in cells["collapsed"])
+
+
 def unlike_arms(board: Board, group: Group) -> set[str]:
     """Return the arms of a group that were computed on another machine than the reference.
 
@@ -88,8 +164,3 @@ def _unlike(runs: pd.DataFrame, keys: list[str], group: Group) -> set[str]:
         reference = pairs[f"{column}_reference"]
         differs |= (value != "") & (reference != "") & (value != reference)
     return set(pairs.loc[differs, "arm"])
-
-
-def join_columns(columns: list[str], arms: dict[str, set[str]], arm: str) -> str:
-    """Return the columns in which an arm is among `arms`, with semicolons between them."""
-    return ";".join(column for column in columns if arm in arms.get(column, ()))

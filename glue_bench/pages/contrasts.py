@@ -165,7 +165,7 @@ def contrast_texts(comparison: Comparison, contrast: dict[Any, Any]) -> dict[str
     decimals = MEASURES[contrast["column"]].decimals
     texts = {
         "family": f"{FAMILIES[contrast['kind']]} ({contrast['family']})",
-        "column": comparison.board.title_of(contrast["column"]),
+        "column": comparison.board.titles[contrast["column"]],
         "contrast": f"{contrast['arm']} - {contrast['reference']}",
         "difference": format_difference(contrast["difference"], decimals) or MISSING,
         "interval": MISSING,

@@ -76,7 +76,7 @@ def forest_rows(comparison: Comparison, column: str) -> DataFrame:
 
 def seed_differences(comparison: Comparison, column: str, arm: str, reference: str) -> np.ndarray:
     """Give the difference of two arms in each seed; none if no group has intervals for both."""
-    for estimate in comparison.estimates(column):
+    for estimate in comparison.estimates.get(column, []):
         if arm in estimate.arms and reference in estimate.arms:
             return estimate.differences(arm, reference)
     return np.zeros(0)
@@ -121,7 +121,7 @@ def draw_forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
         measure = MEASURES[column]
         forest.append(
             ForestPanel(
-                title=comparison.board.title_of(column),
+                title=comparison.board.titles[column],
                 unit=measure.unit,
                 lowest_is_best=measure.lowest_is_best,
                 decimals=measure.decimals,

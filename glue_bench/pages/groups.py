@@ -5,8 +5,11 @@ from collections.abc import Iterable
 
 from pandas import DataFrame
 
-from glue_bench.board.board import BLOCK_COLUMNS
+from glue_bench.board.board import BLOCK_COLUMNS, Board
 from glue_bench.board.compare import CONVERSION, Comparison
+from glue_bench.board.leaderboard import Standing
+from glue_bench.data.measures import AVERAGE
+from glue_bench.pages.numbers import format_number
 from glue_bench.stats.verdicts import Group
 
 CONVERSION_HEADING = "Converted from {source}: what the conversion costs, no ranking"
@@ -16,6 +19,7 @@ COMPARISON_TEXT = (
 )
 NO_COMPARISON_TEXT = "{column} against `{reference}`: nothing is compared ({why})"
 PLANNED_TEXT = "planned contrasts: {differ} of {planned} differ"
+FLOOR_TEXT = "{average}: best arm {best}, {baseline} {floor}"
 OUTDATED_TEXT = (
     "{count} finished runs left out, which started from weights that were made again since"
 )
@@ -28,11 +32,7 @@ def groups_shown(comparison: Comparison) -> dict[str, Group]:
     called by its origin, and by its shape too where an origin has several; the heading of a single
     table is empty.
     """
-    largest_groups = []
-    for group in comparison.assessed:
-        arms = set(group.arms)
-        if not any(arms < set(larger.arms) for larger in comparison.assessed):
-            largest_groups.append(group)
+    largest_groups = comparison.largest_groups
     if len(largest_groups) == 1 and largest_groups[0].kind != CONVERSION:
         return {"": largest_groups[0]}
     blocks = comparison.board.table.set_index("arm")[BLOCK_COLUMNS]
@@ -85,7 +85,7 @@ def group_text(comparison: Comparison, group: Group, contrasts: DataFrame) -> st
     """Count how many of a group's contrasts differ, or say why there is none; empty without any."""
     if contrasts.empty:
         return ""
-    title = comparison.board.title_of(comparison.primary)
+    title = comparison.board.titles[comparison.primary]
     tested = contrasts[contrasts["why"] == ""]
     if tested.empty:
         first_reason = contrasts["why"].iloc[0].split("; ")[0]
@@ -118,3 +118,22 @@ def outdated_text(comparison: Comparison) -> str:
     """Count the runs that started from weights that are no longer there; empty if there is none."""
     outdated = comparison.board.results.finished.outdated
     return OUTDATED_TEXT.format(count=len(outdated)) if outdated else ""
+
+
+def floor_text(board: Board, standing: Standing) -> str:
+    """Write the score of the best arm and the score of the best baseline with an average."""
+    column = AVERAGE
+    if len(board.average.parts) == 1:
+        column = next(iter(board.average.parts))
+    arms = standing.arms
+    rows = standing.rows
+    baselines = rows[rows["origin"] == "baseline"].dropna(subset=AVERAGE)
+    if baselines.empty or arms[column].isna().all():
+        return ""
+    best_baseline = baselines.sort_values(AVERAGE, kind="stable").iloc[-1]
+    return FLOOR_TEXT.format(
+        average=board.titles[column],
+        best=format_number(arms[column].max()),
+        baseline=best_baseline["arm"],
+        floor=format_number(best_baseline[AVERAGE]),
+    )

@@ -1,42 +1,84 @@
 """The page of a leaderboard: a table for each group of arms, then what explains the numbers.
 
-The parts have their own files: `ranking` (the table of a group), `groups` (which groups, and the
-line above a table), `marks` (signs and legend), `setup` and `arms` (tables of facts).
+`board.leaderboard` has all numbers. The parts stand in files of their own: `ranking` (the table of
+a group), `groups` (which groups, and the line above a table), `steps` (scores by steps), `marks`
+(signs and legend), `setup` and `arms` (tables of facts).
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 
-from glue_bench.board.board import Board, steps_frame
-from glue_bench.board.compare import CONTRAST_COLUMNS, Comparison, leaderboard_frame, score_columns
-from glue_bench.data.measures import MEASURES, PRETRAINING_MEASURES
-from glue_bench.data.tasks import find_task, scored_columns
+from glue_bench.board.compare import Comparison
+from glue_bench.board.leaderboard import CONTRAST_COLUMNS, Leaderboard, make_leaderboard
+from glue_bench.data.measures import MEASURES
+from glue_bench.data.tasks import KNOWN, scored_columns
 from glue_bench.pages.arms import arms_table
 from glue_bench.pages.groups import groups_shown
-from glue_bench.pages.marks import LEGEND, step_marks
+from glue_bench.pages.marks import LEGEND, PARTIAL
 from glue_bench.pages.page import DECIMALS, Column, Page, Table, with_legend
-from glue_bench.pages.ranking import group_table, score_column
+from glue_bench.pages.ranking import group_table
 from glue_bench.pages.setup import setup_table
+from glue_bench.pages.steps import steps_table
 
 
 def leaderboard_page(comparison: Comparison) -> Page:
     """Make the whole page: the leaderboard, how its numbers came about, and what the arms are."""
-    board = comparison.board
-    screen = screen_page(comparison)
-    tables = leaderboard_tables(comparison, screen)
+    leaderboard = make_leaderboard(comparison)
+    results = comparison.board.results
+    decimals = column_decimals(comparison.columns)
+    tables = leaderboard_tables(leaderboard)
     tables.append(setup_table(comparison))
-    tables.append(arms_table(board))
-    title = f"Leaderboard: {board.results.experiment}"
-    return replace(screen, title=title, tables=tuple(tables))
+    tables.append(arms_table(comparison.board))
+    return Page(
+        title=f"Leaderboard: {results.experiment}",
+        banner=results.banner,
+        tables=tuple(tables),
+        data=leaderboard.frame,
+        column_decimals=decimals,
+    )
 
 
-def leaderboard_tables(comparison: Comparison, screen: Page) -> list[Table]:
-    """Add to the tables of a `screen_page` the scores by steps of pretraining, and a legend."""
+def screen_page(comparison: Comparison) -> Page:
+    """Make the page that fits a terminal: a table for each group of arms that are compared."""
+    leaderboard = make_leaderboard(comparison)
+    return Page(
+        title="",
+        banner=comparison.board.results.banner,
+        tables=tuple(group_tables(leaderboard, score_columns(comparison))),
+        data=leaderboard.frame,
+        column_decimals=column_decimals(comparison.columns),
+    )
+
+
+def leaderboard_tables(leaderboard: Leaderboard) -> list[Table]:
+    """Make the tables of groups, then the scores by steps of pretraining, and a legend."""
+    notes = page_notes(leaderboard.comparison)
+    scores = score_columns(leaderboard.comparison)
+    tables = group_tables(leaderboard, scores)
+    if len(leaderboard.steps):
+        tables.append(steps_table(leaderboard, scores))
+    return with_legend(tables, LEGEND, notes)
+
+
+def group_tables(leaderboard: Leaderboard, scores: Mapping[str, Column]) -> list[Table]:
+    """Make a table for each group of arms; `scores` are the columns of a page."""
+    comparison = leaderboard.comparison
+    tables = []
+    for heading, standing in zip(groups_shown(comparison), leaderboard.standings, strict=True):
+        tables.append(group_table(comparison, standing, heading, scores))
+    return tables
+
+
+def score_columns(comparison: Comparison) -> dict[str, Column]:
+    """Make the columns of scores, the primary one first, with a mark if rows are missing."""
     board = comparison.board
-    tables = list(screen.tables)
-    if len(board.results.all_steps) > 1:
-        tables.append(steps_table(board, score_columns(comparison)))
-    return with_legend(tables, LEGEND, page_notes(comparison))
+    columns = {}
+    for name in comparison.columns:
+        title = board.titles[name]
+        if name in board.partial_columns:
+            title += PARTIAL
+        note = "task" if name in scored_columns() else name
+        columns[name] = Column(title, MEASURES[name].decimals, note=note)
+    return columns
 
 
 def page_notes(comparison: Comparison) -> list[str]:
@@ -49,45 +91,13 @@ def page_notes(comparison: Comparison) -> list[str]:
         notes.append("medians")
     places = scored_columns()
     tasks = {places[column][0] for column in board.columns}
-    if any(find_task(task).benchmark != "GLUE" for task in tasks):
+    if any(KNOWN[task].benchmark != "GLUE" for task in tasks):
         notes.append("other tasks")
     if not tasks.isdisjoint(board.results.altered_tasks):
         notes.append("differences")
-    compared_columns = board.columns + PRETRAINING_MEASURES
-    if any(comparison.leaves_seeds_out(column) for column in compared_columns):
+    if comparison.common_seed_columns:
         notes.append("common")
     return notes
-
-
-def screen_page(comparison: Comparison) -> Page:
-    """Make the page that fits a terminal: a table for each group of arms that are compared."""
-    frame = leaderboard_frame(comparison)
-    tables = []
-    for heading, group in groups_shown(comparison).items():
-        tables.append(group_table(comparison, group, heading, frame))
-    return Page(
-        title="",
-        banner=comparison.board.results.banner,
-        tables=tuple(tables),
-        data=frame,
-        column_decimals=column_decimals(score_columns(comparison)),
-    )
-
-
-def steps_table(board: Board, score_names: Iterable[str]) -> Table:
-    """Make the table of scores by steps of pretraining; `score_names` are the columns of a page."""
-    frame = steps_frame(board)
-    frame = frame.sort_values(["arm", "steps"], kind="stable", ignore_index=True)
-    names = [name for name in score_names if name in frame]
-    columns = {"arm": Column("Arm"), "steps": Column("Steps", show="{:,}".format)}
-    for name in names:
-        columns[name] = score_column(board, name)
-    return Table(
-        title="Against steps of pretraining",
-        frame=frame,
-        columns=columns,
-        marks=step_marks(board, frame, names),
-    )
 
 
 def column_decimals(names: Iterable[str]) -> dict[str, int]:

@@ -10,13 +10,10 @@ from typing import Any
 import pandas as pd
 from pandas import DataFrame, Series
 
-from glue_bench.board.board import Board, boards_by_steps
-from glue_bench.board.marks import collapsed_arms, incomplete_arms, unlike_arms
+from glue_bench.board.leaderboard import Standing
 from glue_bench.data.measures import AVERAGE
-from glue_bench.data.tasks import scored_columns
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.page import BETTER, WORSE, Table
-from glue_bench.stats.verdicts import Group
 
 PARTIAL = "†"
 COLLAPSED = "‡"
@@ -122,17 +119,11 @@ def explain_marks(tables: Iterable[Table]) -> list[str]:
     return [line for mark, line in MARKS_IN_WORDS.items() if mark in keys]
 
 
-def is_partial(board: Board, name: str) -> bool:
-    """Say whether a column is of a task that was run on a part of its official rows."""
-    task, _ = scored_columns().get(name, ("", ""))
-    return task in board.results.partial_tasks
-
-
 def score_marks(rows: DataFrame, names: Sequence[str]) -> DataFrame:
     """Give the marks behind the scores of a table.
 
     Args:
-        rows: The rows of a `leaderboard_frame`.
+        rows: Rows of a `leaderboard_frame`, or of a `steps_frame` with marks.
         names: The columns that hold scores.
 
     Returns:
@@ -150,7 +141,7 @@ def score_mark(row: Mapping[Any, Any], name: str) -> str:
     """Give the marks behind one score of a row: its verdict, a collapsed run, a missing run."""
     if pd.isna(row[name]):
         return ""
-    sign = VERDICT_MARKS.get(row[f"{name}_verdict"], "")
+    sign = VERDICT_MARKS.get(row.get(f"{name}_verdict", ""), "")
     if is_listed(row["collapsed"], name):
         sign += COLLAPSED
     if is_listed(row["incomplete"], name):
@@ -163,37 +154,6 @@ def is_listed(columns: object, name: str) -> bool:
     return isinstance(columns, str) and name in columns.split(";")
 
 
-def arm_marks(board: Board, group: Group, arms: Series) -> list[str]:
+def arm_marks(standing: Standing, arms: Series) -> list[str]:
     """Give the mark behind the name of each arm: whether it ran on another machine."""
-    unlike = unlike_arms(board, group)
-    return [UNLIKE if arm in unlike else "" for arm in arms]
-
-
-def step_marks(board: Board, frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Give the marks behind the scores of a `steps_frame`: a collapsed run, a missing run.
-
-    Args:
-        board: The board whose arms were fine-tuned after several numbers of steps.
-        frame: The rows, each of an `arm` after some `steps`.
-        names: The columns that hold scores.
-
-    Returns:
-        A text for each row and column; empty where there is no score.
-    """
-    collapsed = {}
-    incomplete = {}
-    for board_after in boards_by_steps(board):
-        collapsed[board_after.steps] = collapsed_arms(board_after)
-        incomplete[board_after.steps] = incomplete_arms(board_after, {})
-    marks = DataFrame(index=frame.index)
-    for name in names:
-        signs = []
-        for arm, steps, score in zip(frame["arm"], frame["steps"], frame[name], strict=True):
-            sign = ""
-            if arm in collapsed[steps].get(name, ()):
-                sign += COLLAPSED
-            if arm in incomplete[steps].get(name, ()):
-                sign += FEWER_RUNS
-            signs.append("" if pd.isna(score) else sign)
-        marks[name] = Series(signs, index=frame.index, dtype=object)
-    return marks
+    return [UNLIKE if arm in standing.unlike else "" for arm in arms]

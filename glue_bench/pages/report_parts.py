@@ -10,7 +10,8 @@ from pathlib import Path
 from pandas import DataFrame
 
 from glue_bench.board.board import Board
-from glue_bench.board.compare import Comparison, score_columns
+from glue_bench.board.compare import Comparison
+from glue_bench.board.leaderboard import make_leaderboard
 from glue_bench.board.results import Results
 from glue_bench.errors import UserError, first_line
 from glue_bench.pages.analysis_files import read_analysis
@@ -22,7 +23,7 @@ from glue_bench.pages.figures import draw_forest, draw_losses
 from glue_bench.pages.inside import INSIDE_TITLE, inside_page
 from glue_bench.pages.inside_figures import inside_figures
 from glue_bench.pages.lags import lag_tables
-from glue_bench.pages.leaderboard import leaderboard_tables, screen_page
+from glue_bench.pages.leaderboard import leaderboard_tables
 from glue_bench.pages.method import experiment_folder, method_part
 from glue_bench.pages.page import Column, Drawing, Page, Part, Table
 from glue_bench.pages.papers import paper_page
@@ -60,14 +61,14 @@ def leaderboard_part(comparison: Comparison) -> Part:
     return Part(
         title="Leaderboard",
         figures=forest_of(comparison, [comparison.primary], "contrasts", "Contrasts"),
-        tables=tuple(leaderboard_tables(comparison, screen_page(comparison))),
+        tables=tuple(leaderboard_tables(make_leaderboard(comparison))),
         folded=(setup, Part(title="Arms", tables=(arms,))),
     )
 
 
 def differences_part(comparison: Comparison) -> Part:
     """Make the part of all contrasts and of the figure of the columns that do not decide."""
-    columns = [name for name in score_columns(comparison) if name != comparison.primary]
+    columns = [name for name in comparison.columns if name != comparison.primary]
     contrasts = contrasts_table(comparison, comparison.contrasts)
     spreads = spread_tables(comparison, comparison.contrasts)
     return Part(

@@ -58,7 +58,7 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
             f"{results.folder}: nothing has run yet, so that no spread is known; "
             "run a part of the experiment first"
         )
-    titled = designs.assign(column=designs["column"].map(board.title_of))
+    titled = designs.assign(column=designs["column"].map(board.titles))
     tables = []
     for heading, group in groups_shown(comparison).items():
         table = Table(

@@ -9,7 +9,7 @@ from glue_bench.board.aggregation import BOTH_SEEDS
 from glue_bench.board.board import Board
 from glue_bench.board.compare import CONVERSION, Comparison
 from glue_bench.config import FINISHED, HELD_OUT
-from glue_bench.data.tasks import find_task, titles
+from glue_bench.data.tasks import KNOWN, titles
 from glue_bench.pages.groups import outdated_text
 from glue_bench.pages.numbers import abbreviate_number
 from glue_bench.pages.page import Table, facts_table
@@ -198,13 +198,13 @@ def data_text(board: Board) -> str:
     texts = [results.data_source]
     for task in results.partial_tasks:
         shares = ", ".join(other_rows(board, task)) or "in part"
-        texts.append(f"{find_task(task).title} {shares}")
+        texts.append(f"{KNOWN[task].title} {shares}")
     has_unchecked = results.tasks["unchecked"].map(len) > 0
     is_complete_by_count = has_unchecked & ~results.tasks["partial"]
     by_count = titles(tuple(results.tasks.index[is_complete_by_count]))
     if by_count:
         texts.append(f"{by_count} complete by count, content not checked")
-    is_of_glue = any(find_task(task).benchmark == "GLUE" for task in results.tasks.index)
+    is_of_glue = any(KNOWN[task].benchmark == "GLUE" for task in results.tasks.index)
     if len(texts) == 1 and not results.banner and is_of_glue:
         return f"{results.data_source}, complete"
     return "; ".join(texts)
@@ -213,9 +213,9 @@ def data_text(board: Board) -> str:
 def other_rows(board: Board, task: str) -> list[str]:
     """Say in which splits of a task there are fewer rows than the official ones, or other rows."""
     rows = board.results.tasks["rows"][task]
-    official = find_task(task).splits
+    official = KNOWN[task].splits
     texts = []
-    for split in ("train", *find_task(task).validation_splits):
+    for split in ("train", *KNOWN[task].validation_splits):
         if split in rows and rows[split] != official[split].rows:
             percent = 100 * rows[split] / official[split].rows
             texts.append(f"{percent:.3g}% of {SPLIT_NAMES.get(split, split)}")

@@ -5,17 +5,16 @@ from pandas import DataFrame, Series
 
 from glue_bench.board.aggregation import aggregate_over_seeds
 from glue_bench.board.board import Board
-from glue_bench.board.compare import Comparison, leaderboard_frame, score_columns
+from glue_bench.board.compare import Comparison
+from glue_bench.board.leaderboard import Standing, make_leaderboard
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.tasks import find_task, scored_columns
 from glue_bench.errors import UserError
 from glue_bench.pages.groups import groups_shown
-from glue_bench.pages.marks import COLLAPSED, FEWER_RUNS, PARTIAL, is_listed, is_partial
+from glue_bench.pages.marks import COLLAPSED, FEWER_RUNS, PARTIAL, is_listed
 from glue_bench.pages.numbers import MISSING, format_number
 from glue_bench.pages.page import Column, Page, Table
-from glue_bench.pages.ranking import rows_to_rank
 from glue_bench.pages.table_warnings import table_warnings
-from glue_bench.stats.verdicts import Group
 
 DECIMALS = 1
 """How many decimals points have in papers."""
@@ -49,30 +48,28 @@ def short_page(comparison: Comparison, format: str = "markdown") -> Page:
             f"--short writes .md, .tex and .html; without it, {format} has every number in a column"
         )
     board = comparison.board
-    frame = leaderboard_frame(comparison)
+    standings = make_leaderboard(comparison).standings
     tables = []
-    for heading, group in groups_shown(comparison).items():
-        tables.append(short_table(comparison, group, heading, frame))
+    for heading, standing in zip(groups_shown(comparison), standings, strict=True):
+        tables.append(short_table(comparison, standing, heading))
     title = f"Leaderboard: {board.results.experiment}"
     return Page(title=title, banner=board.results.banner, tables=tuple(tables))
 
 
-def short_table(comparison: Comparison, group: Group, heading: str, frame: DataFrame) -> Table:
+def short_table(comparison: Comparison, standing: Standing, heading: str) -> Table:
     """Make the short table of a group of arms.
 
     Args:
         comparison: The comparison that has the group.
-        group: The arms.
+        standing: What is known of the group.
         heading: The title of the table.
-        frame: A `leaderboard_frame`.
 
     Returns:
         A row for each arm, best first. Each cell is a text: mean ± deviation for each metric.
     """
     board = comparison.board
-    names = [name for name in score_columns(comparison) if name != "swap_1"]
-    rows = rows_to_rank(group, frame, names)
-    rows = rows[rows["arm"].isin(group.arms)]
+    names = [name for name in comparison.columns if name != "swap_1"]
+    rows = standing.arms
     columns = {"arm": Column("Arm")}
     texts = DataFrame({"arm": rows["arm"]})
     for name in names:
@@ -80,7 +77,7 @@ def short_table(comparison: Comparison, group: Group, heading: str, frame: DataF
         texts[name] = cell_texts(board, rows, name)
     return Table(
         title=heading,
-        warnings=table_warnings(comparison, group, rows),
+        warnings=table_warnings(board, standing),
         caption=short_caption(board, rows, columns, texts),
         frame=texts,
         columns=columns,
@@ -89,8 +86,8 @@ def short_table(comparison: Comparison, group: Group, heading: str, frame: DataF
 
 def short_title(board: Board, name: str) -> str:
     """Write the title of a column, with its metrics unless accuracy is the only metric."""
-    title = board.title_of(name)
-    if is_partial(board, name):
+    title = board.titles[name]
+    if name in board.partial_columns:
         title += PARTIAL
     if MEASURES[name].unit == "nats":
         title += " (nats)"

@@ -78,7 +78,7 @@ def noise_tables(comparison: Comparison) -> list[Table]:
         for estimate in group.estimates:
             shares = share_texts(estimate, group.reference)
             if set(shares.values()) != {MISSING}:
-                title = comparison.board.title_of(estimate.column)
+                title = comparison.board.titles[estimate.column]
                 rows.append({"column": title, **shares})
         if rows:
             title = f"Where the noise is: {heading}" if heading else "Where the noise is"
@@ -111,7 +111,7 @@ def spread_table(comparison: Comparison, group: Group) -> Table:
         notes.add(cluster_note(estimate))
         if smallest > high - low:  # two scores cannot differ by so much
             smallest = math.nan
-        row = {"column": comparison.board.title_of(estimate.column)}
+        row = {"column": comparison.board.titles[estimate.column]}
         values = deviations(estimate, group.reference) | {"smallest": smallest}
         for name, value in values.items():
             row[name] = format_number(value, MEASURES[estimate.column].decimals) or MISSING

@@ -5,13 +5,11 @@ To add a warning, give it a constant, and let `table_warnings` return it.
 """
 
 import pandas as pd
-from pandas import DataFrame
 
 from glue_bench.board.board import Board
-from glue_bench.board.compare import Comparison
+from glue_bench.board.leaderboard import Standing
 from glue_bench.config import FINISHED
 from glue_bench.data.tasks import scored_columns
-from glue_bench.stats.verdicts import Group
 
 FLOOR = "none"
 """The variant without positions, whose arms are meant to fail where order decides."""
@@ -45,18 +43,12 @@ FINISHED_ONE_ANSWER = (
 )
 
 
-def table_warnings(comparison: Comparison, group: Group, rows: DataFrame) -> tuple[str, ...]:
-    """Give the warnings of the table of a group.
+def table_warnings(board: Board, standing: Standing) -> tuple[str, ...]:
+    """Give the warnings of the table of a group of a board's arms.
 
-    Args:
-        comparison: The comparison that has the group.
-        group: The arms of the table.
-        rows: The rows of these arms in a `leaderboard_frame`.
-
-    Returns:
-        Sentences; empty if the runs could have told the arms apart.
+    They are sentences. There is none if the runs could have told the arms apart.
     """
-    board = comparison.board
+    rows = standing.arms
     variants = board.results.arms["variant"].loc[rows["arm"]].to_numpy()
     with_positions = rows[variants != FLOOR]
     columns = [column for column in board.columns if scored_columns()[column][0] != UNRANKED]
@@ -70,22 +62,8 @@ def table_warnings(comparison: Comparison, group: Group, rows: DataFrame) -> tup
         highest = with_positions["swap_1"].astype(float).max()
         if pd.notna(highest) and highest < SWAPS_AT_CHANCE:
             warnings.append(NO_ORDER)
-    silent_titles = []
-    for column in columns:
-        if gave_one_answer(board, group, column):
-            silent_titles.append(board.title_of(column))
+    silent_titles = [board.titles[column] for column in columns if column in standing.silent]
     if silent_titles:
         sentence = FINISHED_ONE_ANSWER if is_finished else ONE_ANSWER
         warnings.append(sentence.format(columns=", ".join(silent_titles)))
     return tuple(warnings)
-
-
-def gave_one_answer(board: Board, group: Group, column: str) -> bool:
-    """Say whether each reported run of a group's arms gave one answer to all rows of a column."""
-    task, place = scored_columns()[column]
-    last_runs = board.runs.loc[board.runs["last"], "cell_id"]
-    cells = board.reported
-    cells = cells[(cells["task"] == task) & cells["arm"].isin(group.arms)]
-    if cells.empty or not cells["cell_id"].isin(last_runs).all():
-        return False
-    return all(place in places for places in cells["collapsed"])

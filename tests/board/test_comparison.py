@@ -10,7 +10,8 @@ from helpers.stored import ROWS, history_of
 
 from glue_bench.board.board import open_board
 from glue_bench.board.column_runs import NO_LABELS, OTHER_EPOCH, OTHER_PIECES
-from glue_bench.board.compare import Comparison, compare, leaderboard_frame
+from glue_bench.board.compare import Comparison, compare
+from glue_bench.board.leaderboard import leaderboard_frame
 from glue_bench.board.results import read_results
 
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
@@ -390,7 +391,7 @@ def test_an_arm_that_others_were_converted_from_has_the_mean_of_its_block(bench)
             bench.pretrain(arm, seed, pieces=arrays)
     arms = [{"name": arm, "checkpoint": name} for arm, name in checkpoints.items()]
     comparison = compare_at(bench.plan(config={"arms": arms, "protocol": {"reference": "w"}}))
-    block, conversion = comparison.estimates("validation_loss")
+    block, conversion = comparison.estimates["validation_loss"]
     assert conversion.means["add"] == pytest.approx((3.0 + 3.1 + 9.0) / 3)
     losses = leaderboard_frame(comparison).set_index("arm")["validation_loss"]
     assert losses["add"] == pytest.approx(block.means["add"])
@@ -408,8 +409,8 @@ def test_a_seed_of_a_rate_search_is_left_out_of_no_contrast(bench, is_search, le
         arrays = {"loss_sum": level * count, "count": count, "document": np.arange(6)}
         bench.pretrain(arm, seed, pieces=arrays, is_search=is_search and seed == 3)
     comparison = compare_at(bench.plan())
-    assert comparison.leaves_seeds_out("validation_loss") == leaves_out
-    (estimate,) = comparison.estimates("validation_loss")
+    assert ("validation_loss" in comparison.common_seed_columns) == leaves_out
+    (estimate,) = comparison.estimates["validation_loss"]
     assert estimate.untested == {}
     assert len(estimate.tasks["validation_loss"].values) == 4
 

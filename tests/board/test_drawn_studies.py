@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from helpers.stored import Bench
 
-from glue_bench.board.compare import Comparison, leaderboard_frame, open_comparison
+from glue_bench.board.compare import Comparison, open_comparison
+from glue_bench.board.leaderboard import leaderboard_frame
 from glue_bench.data.metrics import score
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.pages.leaderboard import leaderboard_page

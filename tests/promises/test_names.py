@@ -12,7 +12,8 @@ from helpers.stored import Bench, digest
 
 from glue_bench.analysis.chance import Analysis, Row, row
 from glue_bench.board.board import averages_frame, steps_frame
-from glue_bench.board.compare import Comparison, leaderboard_frame, open_comparison
+from glue_bench.board.compare import Comparison, open_comparison
+from glue_bench.board.leaderboard import leaderboard_frame
 from glue_bench.config.experiment import NAME_PATTERN
 from glue_bench.pages.budget import budget_frame, budget_page, rates_frame
 from glue_bench.pages.contrasts import statistics_page

@@ -107,8 +107,8 @@ def test_the_table_has_both_columns_and_an_average_of_glue_alone(folder):
 
 def test_the_title_of_the_average_says_what_it_is_of(folder):
     board = open_board(folder)
-    assert board.title_of("average") == "GLUE avg. of 1"
-    assert board.title_of("twin") == "Twin"
+    assert board.titles["average"] == "GLUE avg. of 1"
+    assert board.titles["twin"] == "Twin"
 
 
 def test_the_statistics_compare_its_runs(folder):
