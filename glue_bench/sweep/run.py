@@ -160,9 +160,8 @@ def sweep(
     with nullcontext() if dry_run else store.lock():
         work = work_left(plan, cells, store)
         if console:
-            for line in remarks(
-                Situation(work=work, inputs=inputs, compute=compute, executor=executor)
-            ):
+            situation = Situation(work=work, inputs=inputs, compute=compute, executor=executor)
+            for line in remarks(situation):
                 tell(console, line)
         _check_starts(work, inputs)
         is_here = not (executor.in_parallel or executor.queues)

@@ -242,7 +242,7 @@ def test_the_architecture_names_stations_that_are_there():
     for path, name in stations:
         module = import_module(f"glue_bench.{path.replace('/', '.')}")
         assert attrgetter(name)(module), name
-    assert len(stations) == 15  # ten of a cell, five of a bias
+    assert len(stations) == 16  # eleven of a cell, five of a bias
 
 
 # Snippets
