@@ -39,6 +39,9 @@ TABLES = [
     "budget.csv",
     "scores.csv",
     "losses.csv",
+    "lag_seeds.csv",
+    "ratios.csv",
+    "ratio_seeds.csv",
     "intrinsic.csv",
 ]
 
