@@ -311,7 +311,9 @@ def _format_time(seconds: float | None, timed_steps: int, jobs: str) -> str:
         return ""
     duration = format_duration(seconds)
     source = f"as finished {jobs} took"
-    if timed_steps:
+    if timed_steps == 1:
+        source = "by one timed step on this machine"
+    elif timed_steps:
         source = f"by {timed_steps} timed steps on this machine"
     return f"; about {duration}, one after another, {source}"
 

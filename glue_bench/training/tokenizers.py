@@ -45,7 +45,10 @@ PLACES = {"name_or_path", "is_local", "local_files_only", "cache_dir", "revision
 # The packages that read a SentencePiece model, and their modules.
 READS_PIECES = {"sentencepiece": "sentencepiece", "protobuf": "google.protobuf"}
 TIKTOKEN = "tiktoken.model"  # a vocabulary that is no SentencePiece model
-NAME_ONE = f"name one with `tokenizer` {IN_A_FILE}, or by the option `tokenizer` of evaluate, convert and analyse"
+NAME_ONE = (
+    f"name one with `tokenizer` {IN_A_FILE}, "
+    "or by the option `tokenizer` of evaluate, convert and analyse"
+)
 FILES = ("tokenizer*", "vocab*", "*.model", "merges.txt", "*.codes")
 """Patterns of the files of a tokenizer."""
 SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
