@@ -161,6 +161,8 @@ def test_the_digest_of_data_sees_every_split(task):
         assert replace(data, splits=fewer).digest != data.digest
 
 
+SAME_LOSS = 0.05
+"""Nats: the margin of the rules in configs/ by which two losses are the same."""
 PAGES = ["README.md"]
 PAGES += [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/*/README.md"))]
 EXPLANATIONS = [
@@ -264,7 +266,13 @@ def test_every_contrast_is_a_row_of_the_statistics(page):
     """Its difference, interval and answer are in one row."""
     rows = statistics_rows(page)
     for *arms, difference, low, high, answer in CONTRAST.findall((ROOT / page).read_text("utf-8")):
-        verdicts = {"not shown": [""], "yes": ["better", "worse"]}.get(answer, [answer])
+        verdicts = {
+            "not shown": [""],
+            "the same": [""],
+            "yes": ["better", "worse"],
+        }.get(answer, [answer])
+        if answer == "the same":
+            assert max(abs(float(low)), abs(float(high))) < SAME_LOSS, arms
         numbers = {"difference": difference, "low": low, "high": high}
         matching: list[dict[str, str]] = []
         for row in declared_rows(rows, arms):
