@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.curves import losses_of, straight
 from scipy import stats
 
 from glue_bench.board.lag import (
@@ -14,20 +15,6 @@ from glue_bench.board.lag import (
     tokens_until,
 )
 from glue_bench.board.results import read_results
-
-
-def losses_of(arms):
-    """Return losses of arms, from a function of tokens in millions for each arm and seed."""
-    rows = []
-    for (arm, seed), loss in arms.items():
-        for tokens in np.arange(0.1, 10.01, 0.1):
-            rows.append((arm, seed, round(tokens * 1e6), loss(tokens)))
-    columns = ["arm", "pretraining_seed", "tokens", "validation_loss"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def straight(tokens):
-    return 9.0 - 0.5 * tokens
 
 
 def test_a_curve_that_starts_later_has_a_constant_lag():

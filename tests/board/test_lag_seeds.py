@@ -1,8 +1,8 @@
 """Single seeds of lags, and ratios of tokens: curves with a known ratio, and losses never had."""
 
 import numpy as np
-import pandas as pd
 import pytest
+from helpers.curves import losses_of, straight
 from scipy import stats
 
 from glue_bench.board.lag import lag_frame
@@ -10,20 +10,6 @@ from glue_bench.board.lag_seeds import lag_seed_frame, ratio_frame, ratio_seed_f
 from glue_bench.board.results import read_results
 
 FACTORS = {1: 1.25, 2: 1.5, 3: 1.75}
-
-
-def losses_of(arms):
-    """Losses of arms over ten million tokens: by arm and seed a function of tokens in millions."""
-    rows = []
-    for (arm, seed), loss in arms.items():
-        for tokens in np.arange(0.1, 10.01, 0.1):
-            rows.append((arm, seed, round(tokens * 1e6), loss(tokens)))
-    columns = ["arm", "pretraining_seed", "tokens", "validation_loss"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def straight(tokens):
-    return 9.0 - 0.5 * tokens
 
 
 @pytest.fixture
