@@ -61,13 +61,16 @@ def measure_encoders(
         raise UserError(
             f"--sequences {sequences}: too few to measure anything; give {MIN_SEQUENCES} or more"
         )
+
     texts = listed(corpus or DEFAULT_TEXT)
     checkpoints, gone = find_sources(listed(sources))
     if not checkpoints:
         raise UserError(f"nothing to analyse: {'; '.join(gone)}")
+
     measures: dict[str, Measure] = {}
     for kind in only or MEASURES:
         measures |= MEASURES[kind]
+
     with threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
         text = open_corpus(texts)
@@ -80,6 +83,7 @@ def measure_encoders(
         with text.unchanged():
             subjects = ((label, open_subject(name)) for label, name in checkpoints.items())
             frames = _measure_all(subjects, measures)
+
     return Analysis(
         text=DEFAULT_NAME if corpus is None else ", ".join(texts),
         text_digest=text.digest,
@@ -97,6 +101,7 @@ def _measure_all(
     rows = []
     left_out = []
     matrices: dict[str, dict[str, pd.DataFrame]] = {}
+
     for label, subject in subjects:
         facts.append({"checkpoint": label, **subject.facts})
         for name, measure in measures.items():
@@ -109,10 +114,12 @@ def _measure_all(
                 left_out.append((label, missing, text))
             for matrix_name, matrix in measured.matrices.items():
                 matrices.setdefault(matrix_name, {})[label] = matrix
+
     joined = {}
     for name, by_label in matrices.items():
         frame = pd.concat(by_label, names=["checkpoint"])
         joined[name] = frame.reset_index(level=0).reset_index(drop=True)
+
     return {
         "subjects": pd.DataFrame(facts),
         "measures": pd.DataFrame(rows, columns=["checkpoint", *Row._fields]).astype(COLUMN_TYPES),

@@ -131,6 +131,7 @@ def watching(model: EncoderModel, look: Callable[[int, BlockTerms], None]) -> It
         hidden, changes = inputs[:2]
         projected = attention.project(hidden, infused=changes.infused)
         queries, keys = (part.transpose(1, 2) for part in projected[:2])
+
         rotated_queries, rotated_keys = queries, keys
         if changes.rotate:
             rotated_queries, rotated_keys = changes.rotate(queries, keys)
@@ -139,7 +140,9 @@ def watching(model: EncoderModel, look: Callable[[int, BlockTerms], None]) -> It
         entangled = turns or changes.infused is not None
         if changes.scores and changes.scores(0 * queries, 0 * keys).any():
             entangled = True  # a product of queries and keys would be 0
+
         terms: Terms = {"word_word": rotated_queries @ rotated_keys.mT * attention.scale}
+
         bias = changes.bias
         if changes.scores:
             terms["word_position"] = changes.scores(queries, 0 * keys)
@@ -148,6 +151,7 @@ def watching(model: EncoderModel, look: Callable[[int, BlockTerms], None]) -> It
             bias = scores if bias is None else bias + scores
         if changes.bias is not None:
             terms["position_position"] = changes.bias
+
         logits = terms["word_word"] if bias is None else terms["word_word"] + bias
         look(number, BlockTerms(logits, terms, entangled))
 

@@ -42,6 +42,7 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     centred = states.astype(np.float64)
     centred = centred - centred.mean((0, 1))
     generator = seeded(*states.shape)
+
     position = share(centred, BY_SEQUENCE)
     context = share(centred, BY_PLACE)
     shuffled_positions = [
@@ -50,6 +51,7 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     shuffled_contexts = [
         share(shuffled(centred, BY_SEQUENCE, generator), BY_PLACE) for _ in range(DRAWS)
     ]
+
     places = centred.mean(0)
     unit_places = unit(places)
     unit_contexts = unit(centred.mean(1))
@@ -57,10 +59,12 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     for _ in range(DRAWS):
         rotation = ortho_group.rvs(states.shape[-1], random_state=generator).astype(np.float32)
         rotated_cosines.append(float(np.abs(unit_places @ rotation @ unit_contexts.T).mean()))
+
     products = unit_places @ unit_contexts.T
     sizes = np.abs(products)
     cosine = float(sizes.mean())
     rank = leading(spectrum(places).variances)
+
     n = len(states)
     return [
         row(

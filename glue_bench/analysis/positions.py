@@ -84,13 +84,16 @@ def measure_position_rows(subject: Subject) -> Measured:
         raise LeftOut("it has no row for each position")
     if len(positions) < MIN_POSITIONS:
         raise LeftOut(f"{len(positions)} positions; a probe needs {MIN_POSITIONS}")
+
     table = float64(positions - positions.mean(0))
     table = table[:, moving(table)]
     generator = seeded(*table.shape)
     baselines = {"shuffled": generator.permutation(table)}
     if table.shape[1] > 1:  # because a sinusoid has a sine and a cosine
         baselines["sinusoid"] = sinusoids(len(table), table.shape[1] // 2 * 2)
+
     random_tables = [generator.standard_normal(table.shape) for _ in range(RANDOM_TABLES)]
+
     rows = []
     for name, probe in (("absolute_mae", absolute_error), ("order_accuracy", order_accuracy)):
         measure = f"positions.{name}"
@@ -163,11 +166,13 @@ def measure_position_scores(subject: Subject) -> Measured:
     projected = positions_of(subject).queries_and_keys
     if projected is None:
         raise LeftOut("its scores have no product of two positions")
+
     heads = subject.model.config.num_attention_heads
     queries, keys = rearrange(
         float64(projected[:MAX_POSITIONS]), "n (t h k) -> t h n k", t=2, h=heads
     )
     scores = queries @ keys.transpose(0, 2, 1)
+
     draws = []
     for number in range(SCORE_ORDERS):
         generator = seeded(number)
@@ -178,6 +183,7 @@ def measure_position_scores(subject: Subject) -> Measured:
         rotated_scores = queries @ rotated_keys.transpose(0, 2, 1)
         reordered = scores[:, order][:, :, order]
         draws.append(_mean_measures(reordered, rotated_scores))
+
     rows = []
     for name, value in _mean_measures(scores, scores).items():
         chance = prediction_band([draw[name] for draw in draws])
@@ -216,6 +222,7 @@ def positions_of(subject: Subject) -> PositionTables:
     table = subject.sum
     variant = model.variant
     width = model.config.hidden_size
+
     if table.has_positions:
         block = cast(Block, model.blocks[0])
         centred = scaled(model.norm, table.positions)
@@ -225,6 +232,7 @@ def positions_of(subject: Subject) -> PositionTables:
             centred = scaled(block.attention_norm, centred)
         projected = F.linear(centred, block.attention.qkv.weight[: 2 * width])
         return PositionTables(table.positions, projected)
+
     length = len(table.positions)
     if isinstance(variant, Untied | FourTerm | ConcatHeads) and variant.uses_position:
         # The rows before the first one are the constants of the reset of [CLS].
@@ -239,12 +247,14 @@ def positions_of(subject: Subject) -> PositionTables:
         # If each block has its own projections, the first columns belong to the first block.
         parts = [linear(rows)[:, :width] for linear in projections if linear is not None]
         return PositionTables(rows, torch.cat(parts, dim=1))
+
     if isinstance(variant, DietAbs):
         parts = []
         for tables in (variant.queries, variant.keys):
             parts.append(tables[0].get_parameter("weight")[:length])
         rows = torch.cat(parts, dim=1)
         return PositionTables(rows, rows)
+
     return PositionTables()
 
 

@@ -67,17 +67,20 @@ def measure_decoding(subject: Subject) -> Measured:
     table = subject.sum
     norm = subject.model.norm
     table.check()
+
     draws: dict[str, list[float]] = {}
     for draw in range(DRAWS):
         random = with_random_positions(table, draw)
         for name, value in _accuracies(random, PLAIN, FEWER_WORD_PAIRS, draw).items():
             draws.setdefault(name, []).append(value)
+
     band_of_draws = {
         "word_accuracy": share_band(draws["word_accuracy"], FEWER_WORD_PAIRS, WORD_PAIRS),
         "position_accuracy": share_band(draws["position_accuracy"], TEST_PAIRS, TEST_PAIRS),
         "position_mae": prediction_band(draws["position_mae"]),
     }
     band_of_guesses = _band_of_guesses(len(table.positions), len(table.words))
+
     words_alone = replace(table, positions=torch.zeros_like(table.positions))
     decoded = {
         "sum": _accuracies(table, PLAIN, WORD_PAIRS),
@@ -85,11 +88,13 @@ def measure_decoding(subject: Subject) -> Measured:
         "random": {name: float(np.mean(values)) for name, values in draws.items()},
         "words_alone": predict_positions(words_alone, PLAIN),
     }
+
     rows = []
     for source, values in decoded.items():
         bands = band_of_draws if source == "sum" else band_of_guesses
         for name, value in values.items():
             rows.append(row(f"decoding.{source}.{name}", value, chance=bands[name]))
+
     accuracy = word_accuracy(table, PLAIN, FEWER_WORD_PAIRS, position_is_known=True)
     chance = band_of_guesses["word_accuracy"]
     of_known = row("decoding.word_accuracy_position_known", accuracy, chance=chance)
@@ -240,12 +245,14 @@ def measure_decoding_layers(subject: Subject) -> Measured:
     sequences = len(layers[0])
     places = subject.ids.shape[1] - 2
     ids = subject.ids[:sequences, 1:-1].ravel()
+
     words = subject.model.variant.words.weight.detach().cpu().numpy()
     words = words - words.mean(0)
     types = seeded().permutation(np.unique(ids))
     is_trained = np.isin(ids, types[: int(TRAIN_SHARE * len(types))])  # for each token
     positions = np.tile(np.arange(places), sequences)
     bands = _band_of_guesses(places, len(words))
+
     rows = []
     for layer, states in enumerate(layers):
         tokens = states[:, 1:-1].reshape(len(ids), -1)

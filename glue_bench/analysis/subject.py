@@ -244,6 +244,7 @@ def _find_in_experiment(store: Store, name: str) -> tuple[list[tuple[str, str]],
     load_plugins_of(plan, store, name)
     jobs = [job for job in plan.pretrainings if not job.is_search]
     records = store.finished(plan).pretrainings
+
     checkpoints = []
     missing = []
     for job in jobs:
@@ -253,6 +254,7 @@ def _find_in_experiment(store: Store, name: str) -> tuple[list[tuple[str, str]],
             checkpoints.append((job.label, str(store.checkpoints.at_step(job.id, step))))
         else:
             missing.append(job.label)
+
     lines = []
     if missing:
         lines.append(
@@ -263,4 +265,5 @@ def _find_in_experiment(store: Store, name: str) -> tuple[list[tuple[str, str]],
         lines.append(
             f"'{name}' has no pretrained encoder. Give a checkpoint: glue-bench analyse CHECKPOINT"
         )
+
     return checkpoints, lines

@@ -91,16 +91,20 @@ def measure_subspaces(subject: Subject) -> Measured:
     positions = float64(subject.sum.positions)
     of_words = spectrum(words)
     of_positions = spectrum(positions)
+
     chosen = np.linspace(0, len(words) - 1, min(len(words), PAIRED_WORDS)).astype(int)
     unit_words = unit(words[chosen])
     unit_positions = unit(positions)
+
     chance = _rotate(of_words, of_positions, unit_words, unit_positions)
     squared_cosines = np.square(of_words.directions.T @ of_positions.directions)
     ratio = overlap(of_words.variances, of_positions.variances, squared_cosines)
+
     products = unit_words @ unit_positions.T
     sizes = np.abs(products)
     cosine = sizes.mean()
     norm_ratio = np.square(positions).sum() / len(positions) / of_words.variances.sum()
+
     rows = [
         row("subspaces.overlap", ratio, chance=middle_band(chance.overlaps)),
         row("subspaces.mean_abs_cosine", cosine, chance=middle_band(chance.cosines)),
@@ -108,6 +112,7 @@ def measure_subspaces(subject: Subject) -> Measured:
     ]
     median_band = prediction_band(chance.median_angles)
     rows += _angle_rows(of_words.leading, of_positions.leading, median_band)
+
     low, high = np.quantile(chance.curves, TAILS, axis=0)
     share = {
         "m": np.arange(1, words.shape[1] + 1),
@@ -132,12 +137,14 @@ def _rotate(
     width = len(words.variances)
     word_dimensions = words.leading.shape[1]
     position_dimensions = positions.leading.shape[1]
+
     generator = seeded(width)
     chance = Rotations([], [], [], [])
     for draw in range(ROTATIONS):
         rotation = ortho_group.rvs(width, random_state=generator)
         squares = np.square(rotation)
         chance.overlaps.append(overlap(words.variances, positions.variances, squares))
+
         rotated_curve = curve(positions.variances, squares)
         chance.curves.append(rotated_curve)
         single_precision = rotation.astype(np.float32)
@@ -146,10 +153,12 @@ def _rotate(
         sizes = np.abs(products)
         cosine = sizes.mean()
         chance.cosines.append(cosine)
+
         if draw < DRAWS:
             corner = rotation[:word_dimensions, :position_dimensions]
             median_angle = _median_angle(corner)
             chance.median_angles.append(median_angle)
+
     return chance
 
 

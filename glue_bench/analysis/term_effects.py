@@ -35,19 +35,23 @@ def measure_effect(subject: Subject) -> Measured:
     check_sum(model, table, subject.tokens[:BATCH_SEQUENCES])
     batches = subject.tokens[:MAX_DEEP_SEQUENCES].split(BATCH_SEQUENCES)
     kl = float64(torch.cat([divergences(model, table, batch) for batch in batches]))
+
     rows = []
     for term, values in zip(NINE, kl.T, strict=True):
         rows.append(mean_row(f"terms.kl.{term}", values, layer=1))
+
     try:
         head, text = subject.head_and_text(MASKED_SEQUENCES)
     except LeftOut as reason:
         return Measured(rows, left_out={"terms.loss_rise": str(reason)})
+
     masked = [probe.masked for probe in text.probes]
     base = loss_sums(head, masked)
     for term in FOUR:
         with _without(model, table, term):
             rise = Sums(loss_sums(head, masked).sums - base.sums, base.counts)
         rows.append(row(f"terms.loss_rise.{term}", rise.value, rise.interval, layer=1, n=rise.n))
+
     return Measured(rows)
 
 

@@ -189,25 +189,30 @@ def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
     entering = model.variant(zeros, zeros)
     if entering.infused is not None:
         raise LeftOut(ENTANGLED)
+
     block = cast(Block, model.blocks[0])
     attention = block.attention
     words = table.words[ids]
     positions = table.positions[: ids.shape[1]]
+
     parts = torch.stack(torch.broadcast_tensors(words, positions, table.mean))
     parts = normalised(model.norm, parts)
     if model.project is not None:
         parts = _linear(parts, model.project.weight, model.project.bias)
     if block.norm_first:
         parts = normalised(block.attention_norm, parts)
+
     width = 2 * parts.shape[-1]
     projected = _linear(parts, attention.qkv.weight[:width], attention.qkv.bias[:width])
     queries, keys = rearrange(projected, "p b l (n h k) -> n p b h l k", n=2, h=attention.num_heads)
     queries = queries * attention.scale
     keys = keys - keys.mean(-2, keepdim=True)
+
     terms: Terms = {}
     for query_part, query in zip(PARTS, queries, strict=True):
         for key_part, key in zip(PARTS, keys, strict=True):
             terms[f"{query_part}_{key_part}"] = query @ key.mT
+
     bias = entering.biases()[0]
     if bias is not None:
         terms[BIAS] = centred(bias)

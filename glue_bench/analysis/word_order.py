@@ -55,6 +55,7 @@ def measure_order(subject: Subject) -> Measured:
     is_large = weights > LARGE_WEIGHTS
     distances = DISTANCES[:1] if is_large else DISTANCES
     head, text = subject.head_and_text(LARGE_ORDER_SEQUENCES if is_large else ORDER_SEQUENCES)
+
     sums_by_measure = order_sums(head, text, subject.positions, distances)
     rows = []
     for name, sums in sums_by_measure.items():
@@ -68,6 +69,7 @@ def measure_order(subject: Subject) -> Measured:
             interval = sums.share_interval
         measure = f"order.{kind}.{size}" if size.isdecimal() else f"order.{name}"
         rows.append(row(measure, sums.value, interval, chance, n=sums.n))
+
     left_out = {}
     for distance in distances:
         if f"swap_{distance}" not in sums_by_measure:
@@ -160,6 +162,7 @@ def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
     rows = []
     versions: list[int] = []  # for each row, 2 i if it is the original of swap i, else 2 i + 1
     sequences: list[int] = []  # for each swap, the index of its sequence
+
     for index, probe in enumerate(text.probes):
         for first, second in pairs(probe, distance, index, text):
             places = [*range(*first), *range(*second)]
@@ -170,11 +173,13 @@ def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
             versions += [2 * len(sequences)] * len(original)
             versions += [2 * len(sequences) + 1] * len(swapped)
             sequences.append(index)
+
     losses = loss_sums(model, rows).sums
     likelihoods = -np.bincount(np.array(versions, dtype=int), losses, 2 * len(sequences))
     original_likelihoods, swapped_likelihoods = likelihoods.reshape(-1, 2).T
     is_tie = np.abs(original_likelihoods - swapped_likelihoods) < TIE
     preferred = np.where(is_tie, 0.5, original_likelihoods > swapped_likelihoods)
+
     n = len(text.probes)
     by_sequence = np.array(sequences, dtype=int)
     hits = np.bincount(by_sequence, preferred, n)

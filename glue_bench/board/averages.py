@@ -143,26 +143,32 @@ def averages_by_name(
     """
     values = _values_by_convention(scores, conventions)
     over_seeds = aggregate_over_seeds(values, ["convention", "arm", "part"], statistic)
+
     of_parts = over_seeds[statistic].unstack("part")
     run_keys = ["convention", "arm", *BOTH_SEEDS]
     of_runs = values.pivot(index=run_keys, columns="part", values="value")
+
     means = _mean_over_parts(of_parts, conventions)
     run_means = _mean_over_parts(of_runs, conventions)
     arm_keys = ["convention", "arm"]
+
     run_values = run_means.rename("value").reset_index()
     over_runs = aggregate(run_values, arm_keys)
     by_arm = values.groupby(arm_keys)
     part_counts = by_arm["part"].nunique()
+
     convention_sizes = {name: len(convention.parts) for name, convention in conventions.items()}
     counted_conventions = part_counts.index.get_level_values("convention")
     sizes = counted_conventions.map(convention_sizes)
     is_complete = part_counts == sizes
+
     columns = {
         statistic: means,
         "std": over_runs["std"].where(is_complete),
         "n": over_runs["n"].where(is_complete, 0),
     }
     table = pd.DataFrame(columns)
+
     frames: dict[str, pd.DataFrame] = {}
     for name in conventions:
         conventions_of_rows = table.index.get_level_values("convention")

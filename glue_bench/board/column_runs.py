@@ -54,6 +54,7 @@ def _read_task(board: Board, column: str, runs: pd.DataFrame) -> ColumnRuns:
     except UserError as error:
         gold = None
         problem = str(error)
+
     number_type = np.float64 if find_task(task).is_regression else np.int64
     if gold is None:
         nothing = np.zeros((len(runs), 0), number_type)
@@ -61,9 +62,11 @@ def _read_task(board: Board, column: str, runs: pd.DataFrame) -> ColumnRuns:
         return _column_runs(
             board, column, runs, predictions=nothing, labels=np.empty(0), problems=problems
         )
+
     earlier_runs = runs[~runs["last"]]
     problems = dict.fromkeys(earlier_runs["arm"], OTHER_EPOCH)
     predictions = np.zeros((len(runs), len(gold)), number_type)
+
     for row, (arm, cell_id) in enumerate(zip(runs["arm"], runs["cell_id"], strict=True)):
         try:
             logits = board.results.logits(cell_id).get(split, np.empty((0, 1)))
@@ -74,6 +77,7 @@ def _read_task(board: Board, column: str, runs: pd.DataFrame) -> ColumnRuns:
             predictions[row] = decide(task, logits)
         else:
             problems[arm] = DIVERGED
+
     return _column_runs(
         board,
         column,
@@ -96,6 +100,7 @@ def read_measures(board: Board) -> Iterator[ColumnRuns]:
     is_compared = is_counted & is_shown
     pretrainings = pretrainings[is_compared]
     pretrainings = pretrainings.assign(pretraining_seed=pretrainings["seed"], seed=0)
+
     sums_by_run: list[dict[str, np.ndarray]] = []
     damaged: dict[str, str] = {}
     for arm, name in zip(pretrainings["arm"], pretrainings["pretraining_id"], strict=True):
@@ -105,6 +110,7 @@ def read_measures(board: Board) -> Iterator[ColumnRuns]:
         except UserError as error:
             sums_by_run.append({})
             damaged[arm] = str(error)
+
     for measure in PRETRAINING_MEASURES:
         is_measured = [measure in sums for sums in sums_by_run]
         if any(is_measured):
@@ -127,6 +133,7 @@ def _read_measure(
     counts = sums[0][1]
     problems = dict(damaged)
     factor = MEASURES[measure].factor
+
     values: list[float] = []
     predictions: list[np.ndarray] = []
     for arm, (numerators, denominators) in zip(runs["arm"], sums, strict=True):
@@ -138,6 +145,7 @@ def _read_measure(
         else:
             predictions.append(0.0 * counts)
             problems[arm] = OTHER_PIECES
+
     return _column_runs(
         board,
         measure,
@@ -159,6 +167,7 @@ def _column_runs(board: Board, column: str, runs: pd.DataFrame, **facts: Any) ->
     finished_arms = board.table.loc[is_finished, "arm"]
     places = runs["arm"].map(arms.index)
     pretraining_seeds = runs["pretraining_seed"].fillna(0)
+
     arrays = Runs(
         arms=places.to_numpy(),
         pretraining_seeds=pretraining_seeds.to_numpy(int),

@@ -23,6 +23,7 @@ def predictions_frame(results: Results, task: str | None) -> pd.DataFrame:
     cells = results.cells[results.cells["finished"]].sort_values("cell_id")
     if task:
         cells = cells[cells["task"] == find_task(task).name]
+
     frames: list[pd.DataFrame] = []
     for cell in cells.to_dict("records"):
         labels = results.gold(cell["task"])
@@ -38,6 +39,7 @@ def predictions_frame(results: Results, task: str | None) -> pd.DataFrame:
                 "label": labels.get(split, np.nan),
             }
             frames.append(pd.DataFrame(columns))
+
     if not frames:
         return pd.DataFrame(columns=PREDICTION_COLUMNS)
     return pd.concat(frames, ignore_index=True)

@@ -61,6 +61,7 @@ def read_cells(plan: Plan, finished: Finished) -> pd.DataFrame:
         # A name without a revision may be the name of a folder, which is private.
         if arm.revision:
             base_models[arm.name] = f"{arm.checkpoint}@{arm.revision}"
+
     rows: list[Row] = []
     for cell in plan.cells:
         row = UNFINISHED | cell.key
@@ -76,6 +77,7 @@ def read_cells(plan: Plan, finished: Finished) -> pd.DataFrame:
             row["precision"] = _join_if_known([_precision(run) for run in runs])
             row["processor"] = _join_if_known([_processor(run) for run in runs])
         rows.append(row)
+
     types: dict[str, Any] = {
         "learning_rate": float,
         "seed": int,
@@ -115,19 +117,23 @@ def read_arms(plan: Plan) -> pd.DataFrame:
     """
     cells = {cell.arm: cell for cell in plan.cells}
     configured = {arm.name: arm for arm in plan.experiment.arms}
+
     rows: list[Row] = []
     for name, facts in plan.arms.items():
         arm = configured[name]
         cell = cells[name]
+
         start = arm.checkpoint
         # Where a person keeps a checkpoint is private.
         if start.startswith(("/", "~", ".")):
             start = PurePath(start).name
         if arm.revision:
             start = f"{start}@{arm.revision}"
+
         shape = ANY_SHAPE
         if facts.shape and cell.origin not in (AS_PUBLISHED, FINISHED):
             shape = shape_text(facts.shape)
+
         row = _recorded(facts, ARM_COLUMNS)
         row |= {
             "checkpoint": arm.checkpoint,
@@ -146,6 +152,7 @@ def read_arms(plan: Plan) -> pd.DataFrame:
             row["start"] = FRESH_WEIGHTS
             row["start_digest"] = ""
         rows.append(row)
+
     types = {"parameters": "Int64", "embedding_size": "Int64"}
     frame = pd.DataFrame(rows, columns=list(ARM_COLUMNS)).astype(types)
     return frame.set_index("arm", drop=False)
@@ -187,6 +194,7 @@ def read_tasks(plan: Plan) -> pd.DataFrame:
     cells: dict[str, Cell] = {}
     for cell in sorted(plan.cells, key=lambda cell: cell.is_trained):
         cells[cell.task] = cell
+
     rows: list[Row] = []
     for task in KNOWN:
         if task not in cells:
@@ -208,6 +216,7 @@ def read_tasks(plan: Plan) -> pd.DataFrame:
                 "from_mnli": cell.mnli is not None,
             }
         )
+
     frame = pd.DataFrame(rows, columns=list(TASK_COLUMNS))
     return frame.astype({"partial": bool, "from_mnli": bool}).set_index("task", drop=False)
 
@@ -248,6 +257,7 @@ def read_pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
             row["processor"] = _processor(record)
             row["precision"] = _precision(record)
         rows.append(row)
+
     types: dict[str, Any] = {
         "is_search": bool,
         "finished": bool,
@@ -301,6 +311,7 @@ def read_baselines(store: Store, plan: Plan) -> tuple[pd.DataFrame, list[str]]:
     """
     rows: list[tuple[Any, ...]] = []
     problems: list[str] = []
+
     for task in KNOWN:
         if task not in plan.tasks:
             continue
@@ -317,6 +328,7 @@ def read_baselines(store: Store, plan: Plan) -> tuple[pd.DataFrame, list[str]]:
             for split, predicted in predictions.items():
                 for metric, value in score(task, predicted, gold[split]).items():
                     rows.append((task, split, metric, baseline, 100.0 * value))
+
     frame = pd.DataFrame(rows, columns=list(BASELINE_COLUMNS)).astype({"value": float})
     return frame, problems
 

@@ -55,6 +55,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for encodings without some character
+
     try:
         for word in sys.argv[1:]:
             if word == "" or re.fullmatch("--[a-z-]+=", word):  # Path("") is the current folder

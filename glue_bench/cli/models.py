@@ -27,15 +27,18 @@ def data(
         return
     if source == "hub":
         say("asking the hub ...")
+
     frame = api.describe_data(source)
     columns = frame.drop(columns=["difference", "status"])
     if not columns["official_rows"].any():
         columns = columns.drop(columns=["official_rows", "skipped"])
     columns = columns.rename(columns={"official_rows": "official"})
+
     texts = columns.replace("", "-")
     headings = [str(heading) for heading in texts.columns]
     rows = texts.itertuples(index=False)
     print_rows(headings, rows, wrap="labels")
+
     tasks_by_status = frame.groupby("status", sort=False)["task"].unique()
     for status, tasks in tasks_by_status.items():
         names = ", ".join(tasks)
@@ -110,11 +113,13 @@ def convert(
     say("reading the checkpoint ...")
     api.load_plugins(plugin or ())
     record = api.convert(source, out, variant, options, revision=revision, tokenizer=tokenizer)
+
     echo(f"{record['source']} ({record['source_variant']}) -> {out} ({record['variant']})\n")
     relative_errors = record["relative_error"]
     formatted = map(_format_error, relative_errors)
     errors = " ".join(formatted)
     explanation = "hidden states of random tokens, the input first, then by block"
+
     rows = {
         "conversion": "exact, up to rounding" if record["exact"] else "approximate",
         "origin": record["origin"],
@@ -125,6 +130,7 @@ def convert(
     if record["variance_kept"]:
         shares = [f"{table} {share:.1%}" for table, share in record["variance_kept"].items()]
         rows["variance kept"] = ", ".join(shares)
+
     print_rows(("", ""), rows.items())
     echo(f"\nwritten to {out}, every figure to {out / 'conversion.json'}")
     echo(

@@ -41,16 +41,19 @@ def submit(
         files, predictions = api.submission_size()
         echo(f"{check}: good; {files} files, {predictions} predictions")
         return
+
     if folder is None or output is None:
         raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
     check_output(output, ".zip")
     manifest = api.submit(folder, output, arm=arm, fill=fill)
+
     rows = []
     for name, origin in manifest["files"].items():
         run = origin.get("cell_id", f"none: {origin.get('filled')} on every row (--fill)")
         value = origin.get("validation")
         rows.append((name, origin["rows"], run, "-" if value is None else f"{value:.2f}"))
     print_rows(("file", "rows", "run", "validation"), rows)
+
     runs_file = output.with_suffix(".json")
     echo(f"\nwritten to {output} (SHA-256 {manifest['sha256']}), its runs to {runs_file}")
     filled = [name for name, origin in manifest["files"].items() if "filled" in origin]
@@ -63,6 +66,7 @@ def submit(
         echo(
             f"the models saw other rows than all official ones: {tasks} ({manifest['data_source']})"
         )
+
     faults = api.submission_faults(output)
     warn(f"the site will not take {output}", faults)
 

@@ -305,8 +305,10 @@ class Experiment(SectionWithNewKeys):
                         f"arm '{arm.name}' has a pretraining_rate, but there is no `pretraining`"
                     )
             return
+
         if self.pretraining.tokenizer and any(arm.tokenizer for arm in self.arms):
             yield "pretraining.tokenizer goes without `tokenizer`, by which arms name their own"
+
         start = self.pretraining.start
         for arm in self.arms:
             if arm.is_of_others:
@@ -327,9 +329,11 @@ class Experiment(SectionWithNewKeys):
                 "protocol.choose_on: held_out needs finetuning.held_out_share, the part of train "
                 "to hold out"
             )
+
         names = [arm.name for arm in self.arms]
         if protocol.reference is not None and protocol.reference not in names:
             yield str(unknown("arm", protocol.reference, names, "protocol.reference"))
+
         pairs = set()
         for pair in protocol.contrasts:
             for name in pair:
@@ -339,5 +343,6 @@ class Experiment(SectionWithNewKeys):
                 pairs.add(frozenset(pair))
         if len(pairs) < len(protocol.contrasts):
             yield "protocol.contrasts: each is of two different arms, and none is given twice"
+
         if protocol.primary == "validation_loss" and self.pretraining is None:
             yield "protocol.primary: validation_loss needs `pretraining`, which measures it"

@@ -42,17 +42,20 @@ def describe_line(
     """
     if not checkpoints:
         raise UserError("a line without a file needs a checkpoint: --checkpoint NAME")
+
     variants = list(arms) or [NATIVE]
     titles = _arm_titles(checkpoints)
     values: dict[str, Any] = {
         "name": options.get("name") or _experiment_name(checkpoints, titles),
         "data": options.get("data") or "hub",
     }
+
     if len(checkpoints) == 1:
         values["arms"] = variants
         values["checkpoint"] = checkpoints[0]
     else:
         values["arms"] = _arms(checkpoints, titles, variants)
+
     for key in ("tasks", "seeds", "limit", "recipe"):
         if options.get(key):
             values[key] = options[key]
@@ -91,8 +94,10 @@ def describe_evaluation(
             "give the tasks that the checkpoints were fine-tuned on: --task TASK; all of GLUE goes "
             "without, where {task} or {TASK} in the names of the checkpoints stands for the task"
         )
+
     places = [_without_task(checkpoint) for checkpoint in checkpoints]
     titles = _arm_titles(places)
+
     arms = []
     for checkpoint, title in zip(checkpoints, titles, strict=True):
         arm: dict[str, Any] = {"name": title, "variant": FINISHED, "checkpoint": checkpoint}
@@ -101,6 +106,7 @@ def describe_evaluation(
         if labels:
             arm["labels"] = list(labels)
         arms.append(arm)
+
     values: dict[str, Any] = {
         "name": options.get("name") or _experiment_name(places, titles),
         "data": options.get("data") or "hub",
@@ -110,6 +116,7 @@ def describe_evaluation(
         values["tasks"] = list(tasks)
     if options.get("limit"):
         values["limit"] = options["limit"]
+
     section: dict[str, Any] = {}
     if options.get("max_length"):
         section["max_length"] = options["max_length"]

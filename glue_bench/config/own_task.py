@@ -191,6 +191,7 @@ class OwnTask(Section):
         """Return the task that this describes."""
         places = self._splits()
         names = [split for split in SPLITS if split in places or split == "validation"]
+
         hub = None
         if self.hub is not None:
             hub = HubPlace(self.hub.name, self.hub.config, self.hub.revision, places)
@@ -199,6 +200,7 @@ class OwnTask(Section):
             hub=hub,
             validation_share=self.validation_share,
         )
+
         labels = () if self.labels == REGRESSION else tuple(self.labels)
         return Task(
             title=self.name,

@@ -278,6 +278,7 @@ class PretrainingSettings(Section):
                     "to choose for each arm"
                 )
             return
+
         if len(self.learning_rates) == 1:
             yield (
                 "rate_search has nothing to choose from; "
@@ -288,6 +289,7 @@ class PretrainingSettings(Section):
                 f"rate_search.steps {search.steps} is longer than the training of "
                 f"{self.steps} steps"
             )
+
         shared_seeds = set(search.seeds) & set(self.seeds)
         if shared_seeds:
             yield (

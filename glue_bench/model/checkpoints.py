@@ -77,13 +77,16 @@ def _read_folder(folder: Path, name: str) -> Start:
     settings = read_json(folder / "config.json")
     family = _family(settings, name)
     kind = settings.get("position_embedding_type")
+
     try:
         config = _our_config(settings) if family is None else _translated_config(settings, family)
     except Exception as error:  # for an unexpected value transformers may raise anything
         reason = " ".join(str(error).split())
         raise UserError(f"checkpoint '{name}': config.json does not fit: {reason}") from error
+
     raw = read_weights(folder)
     leaves_head = any(key.startswith("classifier.") for key in raw)
+
     if family is None:
         weights, head = _our_weights(raw)
         start = _complete(name, config, weights, head)
@@ -96,6 +99,7 @@ def _read_folder(folder: Path, name: str) -> Start:
         weights, head = family.translate(raw, config.pad_token_id)
         start = _complete(name, config, weights, head)
         check_parity(folder, start)
+
     return replace(start, leaves_head=leaves_head)
 
 
@@ -152,9 +156,11 @@ def _complete(
     """
     for act in (config.hidden_act, config.head_act or config.hidden_act):
         _check_activation(name, act)
+
     expected = on_meta(EncoderModel, config).state_dict()
     # A missing pooler is made fresh; an incomplete pooler is damage.
     has_pooler = any(key.startswith(POOLER_PREFIX) for key in weights)
+
     missing: list[str] = []
     for key in expected:
         is_needed = has_pooler or not key.startswith(POOLER_PREFIX)
@@ -163,12 +169,14 @@ def _complete(
     if missing:
         fault = f"lacks {len(missing)} weights of its encoder, such as {missing[0]}"
         raise UserError(f"checkpoint '{name}' {fault}")
+
     for key, tensor in weights.items():
         if key in expected and tensor.shape != expected[key].shape:
             stored_shape = tuple(tensor.shape)
             expected_shape = tuple(expected[key].shape)
             fault = f"{key} has shape {stored_shape}, its settings say {expected_shape}"
             raise UserError(f"checkpoint '{name}': {fault}")
+
     return Start(config, weights, config.origin, head=fitting_head(config, head), name=name)
 
 

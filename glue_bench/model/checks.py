@@ -62,6 +62,7 @@ def check_order(start: Start, arm: str) -> None:
     """
     about = f"arm '{arm}' (variant '{start.config.variant}' from '{start.name}')"
     is_trained = start.origin not in {"grafted", "scratch"}
+
     try:
         model = encoder(start).double().eval()
         effect = _order_effect(model, start.config, is_trained=is_trained)
@@ -70,22 +71,26 @@ def check_order(start: Start, arm: str) -> None:
     except Exception as error:  # the code of a plugin may raise anything
         cause = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"{about}: its encoder cannot run: {cause}") from error
+
     change = effect.change
     if not change < float("inf"):
         fault = "its output is not finite"
         advice = "the checkpoint's weights are damaged, give another"
         raise UserError(f"{about}: {fault}; {advice}")
+
     is_heard = change > MIN_ORDER_DIFFERENCE
     if not model.variant.uses_position:
         if is_heard:
             fault = f"permuting tokens changes the output by {change:.1e}"
             raise UserError(f"{about}: {fault}, but it has no position")
         return
+
     if is_trained and not is_heard:
         fault = "position is dead"
         fault += ", permuting tokens does not change the output of these trained weights"
         advice = "give another checkpoint, or take the variant 'none'"
         raise UserError(f"{about}: {fault}; {advice}")
+
     may_learn = is_heard or effect.learns
     if not is_trained and (effect.dead or not may_learn):
         parts = ", ".join(effect.dead) or "it"
@@ -145,6 +150,7 @@ def dead_parts(model: EncoderModel, ids: Int[Tensor, "1 l"]) -> tuple[list[str],
         is_content = name.startswith(("words.", "segments."))
         if not is_content and part not in parts:
             parts.append(part)
+
     alive: set[str] = set()
     for _ in range(UPDATES):
         difference = order_difference(model, ids)
@@ -157,6 +163,7 @@ def dead_parts(model: EncoderModel, ids: Int[Tensor, "1 l"]) -> tuple[list[str],
             if gradient is not None and largest > MIN_ORDER_DIFFERENCE:
                 alive.add(name.split(".")[0])
                 weight.data.add_(gradient, alpha=0.01 / largest)
+
     dead = [part for part in parts if part not in alive]
     return dead, not alive.isdisjoint(parts)
 
@@ -232,9 +239,11 @@ def native_budget(
         return_attention_mask=True,
         return_token_type_ids=True,
     )
+
     ids = encoding["input_ids"]
     mask = encoding["attention_mask"].bool()
     segments = encoding["token_type_ids"]
+
     # Attention is computed as plain products: torch's counter does not know torch's own attention
     # on a CPU, and counts nothing for it.
     plain_attention = sdpa_kernel(SDPBackend.MATH)
@@ -248,9 +257,11 @@ def native_budget(
         cause = f"{type(error).__name__}: {first_line(error)}"
         fault = f"its model cannot run on {ids.shape[1]} tokens: {cause}"
         raise UserError(f"arm '{arm}': {fault}") from error
+
     if logits.ndim != 2 or len(logits) != 2 or not logits.isfinite().all():
         fault = "its model gives no finite logits for two texts"
         raise UserError(f"arm '{arm}': {fault}, but {logits.tolist()}")
+
     tables = {part.weight for part in model.base.modules() if isinstance(part, nn.Embedding)}
     total = model.base.num_parameters()
     in_tables = sum(table.numel() for table in tables)

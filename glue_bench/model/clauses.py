@@ -75,20 +75,24 @@ def wrong_shape(output: Any, expected: tuple[int, int, int], variant: Variant) -
     """
     if not isinstance(output, EncoderInput):
         return f"forward returns {type(output).__name__}, not EncoderInput"
+
     blocks = variant.dims.num_blocks
     biases = output.biases()
     if isinstance(output.bias, Sequence) and len(biases) != blocks:
         advice = "give one tensor, or one per block"
         return f"EncoderInput.bias has {len(biases)} tensors for {blocks} blocks; {advice}"
+
     batch, length, _ = expected
     head_shape = (batch, HEADS, length, variant.dims.head_size)
     score_shape = (batch, HEADS, length, length)
+
     parts = [Part("hidden has", output.hidden, expected)]
     if output.infused is not None:
         parts.append(Part("infused has", output.infused, expected, may_be_shared=True))
     for bias in biases:
         if bias is not None:
             parts.append(Part("bias has", bias, score_shape, may_be_shared=True))
+
     for block in range(blocks):
         queries, keys = torch.randn(2, *head_shape)
         if output.rotate is not None:
@@ -100,6 +104,7 @@ def wrong_shape(output: Any, expected: tuple[int, int, int], variant: Variant) -
             scores = output.scores(block, queries, keys)
             title = f"scores, block {block}: they have"
             parts.append(Part(title, scores, score_shape, may_be_shared=True))
+
     faults = (part.fault() for part in parts)
     return next(filter(None, faults), None)
 
@@ -298,15 +303,18 @@ def position(config: EncoderConfig) -> str | None:
         usual = model(ids).pooler_output
         permuted = model(ids[:, permutation(ids.shape[1])]).pooler_output
     change = float((usual - permuted).abs().max())
+
     if not model.variant.uses_position:
         if change < 1e-12:
             return None
         return f"permuting tokens changes [CLS] by {change:.1e}: uses_position is False"
+
     # Words that no norm has scaled may be larger, so that positions change less.
     min_change = 1e-2 if config.embedding_norm else 1e-3
     if not change > min_change:
         fault = f"permuting tokens changes [CLS] by only {change:.1e}"
         return f"{fault}; {min_change:g} is expected where uses_position is True"
+
     dead, _ = dead_parts(fresh(EncoderModel, config).double(), ids[:1])
     if not dead:
         return None

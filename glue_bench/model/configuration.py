@@ -83,6 +83,7 @@ class EncoderConfig(PretrainedConfig):
         for key, (kind, description) in KINDS.items():
             if not isinstance(getattr(self, key), kind):
                 yield key, description
+
         for key in (*RATES, "initializer_range", "layer_norm_eps"):
             value = getattr(self, key)
             if value is None and key == "classifier_dropout":
@@ -91,6 +92,7 @@ class EncoderConfig(PretrainedConfig):
             is_number = type(value) in (int, float)
             if not is_number or not 0 <= value <= 1 or (is_rate and value == 1):
                 yield key, "at least 0 and below 1" if is_rate else "from 0 to 1"
+
         if self.tie_word_embeddings is not True:
             yield "tie_word_embeddings", "true, as the decoder is the token table"
         if self.hidden_size % self.num_attention_heads:

@@ -55,6 +55,7 @@ class _Attention(torch.autograd.Function):
         query, key, value, bias, padding, scale, dropout = inputs
         queries, keys, values = map(wide, (query, key, value))
         batch, rows, heads, size = queries.shape
+
         weights = queries.new_empty(heads, batch, rows, keys.shape[1])
         for h in range(heads):
             multiply(queries[:, :, h], keys[:, :, h].mT, weights[h], scale)
@@ -62,14 +63,17 @@ class _Attention(torch.autograd.Function):
             if scores is not None:
                 weights += scores.transpose(0, 1)
         torch.softmax(weights, dim=-1, out=weights)
+
         kept = None
         dropped = weights
         if dropout:
             kept = draw_kept(weights.shape, dropout)
             dropped = keep_factors(kept, dropout, weights.dtype).mul_(weights)
+
         mixed = queries.new_empty(heads, batch, rows, size)
         for h in range(heads):
             multiply(dropped[h], values[:, :, h], mixed[h])
+
         ctx.save_for_backward(query, key, value, bias, weights, kept)
         ctx.scale = scale
         ctx.dropout = dropout
@@ -81,25 +85,30 @@ class _Attention(torch.autograd.Function):
         query, key, value, bias, weights, kept = ctx.saved_tensors
         queries, keys, values = map(wide, (query, key, value))
         gradient = gradient.to(weights.dtype)
+
         factors = None
         dropped = weights
         if kept is not None:
             factors = keep_factors(kept, ctx.dropout, weights.dtype)
             dropped = weights * factors
+
         to_scores = torch.empty_like(weights)
         to_values = new_heads(value, weights)
         for h in range(len(weights)):
             multiply(dropped[h].mT, gradient[:, :, h], to_values[h])
             multiply(gradient[:, :, h], values[:, :, h].mT, to_scores[h])
+
         if factors is not None:
             to_scores *= factors
         softmax_backward = torch.ops.aten._softmax_backward_data
         softmax_backward(to_scores, weights, -1, weights.dtype, grad_input=to_scores)
+
         to_queries = new_heads(query, weights)
         to_keys = new_heads(key, weights)
         for h in range(len(weights)):
             multiply(to_scores[h], keys[:, :, h], to_queries[h], ctx.scale)
             multiply(to_scores[h].mT, queries[:, :, h], to_keys[h], ctx.scale)
+
         to_bias = None
         if ctx.needs_input_grad[3]:
             to_bias = to_scores.transpose(0, 1).sum_to_size(bias.shape)

@@ -98,6 +98,7 @@ class Attention(nn.Module):
         needed = None if changes.all_queries else rows
         query, key, value = self.project(hidden, needed, changes.infused)
         bias = changes.bias
+
         if changes.scores or changes.rotate:
             # Variants take heads before length.
             queries = query.transpose(1, 2)
@@ -111,6 +112,7 @@ class Attention(nn.Module):
             # attend in float32, while all other variants attend in bf16.
             query = queries.to(value.dtype).transpose(1, 2)
             key = keys.to(value.dtype).transpose(1, 2)
+
         if bias is not None:
             bias = bias[:, :, :rows]
         dropout = self.dropout if self.training else 0.0
@@ -252,15 +254,18 @@ class EncoderModel(EncoderPreTrainedModel):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
         self.variant = build_variant(config)
+
         in_scores = segments_enter(config) == "scores"
         heads = config.num_attention_heads
         self.segment_scores = SegmentScores(config.type_vocab_size, heads) if in_scores else None
+
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         if not config.embedding_norm:
             self.norm = nn.Identity()  # type: ignore[assignment]
         self.dropout = Dropout(float(config.hidden_dropout_prob))
         narrow = config.embedding_size != config.hidden_size
         self.project = nn.Linear(config.embedding_size, config.hidden_size) if narrow else None
+
         self.blocks = nn.ModuleList(
             Block(config, self.variant.score_scale) for _ in range(config.num_hidden_layers)
         )
@@ -269,6 +274,7 @@ class EncoderModel(EncoderPreTrainedModel):
             if config.norm_first
             else None
         )
+
         self.pooler = Pooler(config.hidden_size)
         self.post_init()
 
@@ -333,7 +339,9 @@ class EncoderModel(EncoderPreTrainedModel):
         """
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         self._check_ids(input_ids, segments)
+
         inputs: EncoderInput = self.variant(input_ids, segments)
+
         # The result gets the precision of the weights. Under autocast a product returns bf16, and
         # LayerNorm on a CPU keeps this type. Then the residual stream of this arm alone would be
         # bf16.
@@ -343,6 +351,7 @@ class EncoderModel(EncoderPreTrainedModel):
         if self.project is not None:
             hidden = self.project(hidden).to(kind)
             infused = None if infused is None else self.project(infused).to(kind)
+
         states = [hidden]
         mask = None if attention_mask is None else attention_mask.bool()
         last_block = len(self.blocks) - 1
@@ -350,6 +359,7 @@ class EncoderModel(EncoderPreTrainedModel):
         for index, (block, block_changes) in enumerate(zip(self.blocks, changes, strict=True)):
             rows = last_rows if index == last_block else None
             states.append(block(states[-1], block_changes, mask, rows))
+
         if self.final_norm is not None:
             states[-1] = self.final_norm(states[-1])
         return states

@@ -109,10 +109,12 @@ def read_finished(
     loaded = load()
     _check_head(name, loaded)
     check_weights(name, loaded)
+
     outputs = outputs_of(loaded.config)
     # The model was trained on the default output of its tokenizer, as in transformers' own scripts.
     gives_segments = "token_type_ids" in tokenizer.model_input_names
     places, used_names = match_outputs(name, outputs, task, labels)
+
     return FinishedStart(
         loaded.config,
         {},

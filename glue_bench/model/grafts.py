@@ -44,6 +44,7 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
     new_options = canonical_options(variant, options)
     if _is_as_it_is(start, variant, new_options):
         return start
+
     config = with_variant(start.config, variant, new_options, origin="grafted")
     model = fresh(EncoderModel, config)
     additive = additive_weights(start)
@@ -51,8 +52,10 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
         grafted = model.variant.graft(additive)
         if model.segment_scores is not None:
             torch.nn.init.zeros_(model.segment_scores.table.weight)
+
     if not isinstance(grafted, Grafted):  # a plugin may return another type
         raise TypeError(f"graft returns {type(grafted).__name__}, not Grafted")
+
     old_place = segments_enter(start.config)
     new_place = segments_enter(config)
     prefixes: tuple[str, ...] = (VARIANT_PREFIX, SEGMENT_PREFIX)
@@ -60,6 +63,7 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
         prefixes = (VARIANT_PREFIX,)
     segments_stay = old_place == new_place
     adds_zeros = (old_place, new_place) == ("none", "scores")
+
     return replace(
         start,
         config=config,

@@ -119,17 +119,21 @@ def unlike_a_checkpoint(folder: Path, name: str) -> str:
         call = f"{peft_model}.merge_and_unload().save_pretrained('MERGED')"
         advice = f"merge it into its base first, with peft: {call}, and save a tokenizer there"
         return f"'{name}' is an adapter ({ADAPTER}), which is no model by itself; {advice}"
+
     if (folder / "config.json").exists():
         return ""
+
     if (folder / PLAN).exists():
         kept_models = sorted(folder.glob(model_folder("*")))
         advice = "it has kept no model: run it again with --set finetuning.keep=best"
         if kept_models:
             advice = f"give one of its models, such as '{kept_models[0]}'"
         return f"'{name}' is a folder of results; {advice}"
+
     folders = [path.parent for path in folder.glob("*/config.json")]
     if not folders:
         return ""
+
     # These are checkpoints of a Trainer: the last one is meant.
     steps = [path for path in folders if path.name.startswith("checkpoint-")]
     last = max(steps or folders, key=lambda path: (len(path.name), path.name))

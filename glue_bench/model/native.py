@@ -264,6 +264,7 @@ def load_classifier(
         advice = "give a folder or a hub id"
         raise UserError(f"checkpoint '{name}' is one file; {advice}")
     _refuse_own_code(folder, name)
+
     try:
         config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
         _set_padding(config, tokenizer, name)
@@ -281,6 +282,7 @@ def load_classifier(
         raise
     except Exception as error:  # errors of transformers, safetensors and torch have no common base
         raise cannot_compute(name, error) from error
+
     if digest is not None and fingerprint(folder) != digest:
         raise UserError(f"checkpoint '{name}' has changed while it was in use; start again")
     return LoadedClassifier(config, model, report)
@@ -333,6 +335,7 @@ def check_weights(name: str, loaded: LoadedClassifier) -> set[str]:
             shapes = f"{key} has shape {tuple(stored)}, its settings say {tuple(expected)}"
             advice = "config.json and weights are not of one model"
             raise UserError(f"checkpoint '{name}': {shapes}; {advice}")
+
     absent: set[str] = set()
     missing: list[str] = []
     for key in report["missing_keys"]:
@@ -345,6 +348,7 @@ def check_weights(name: str, loaded: LoadedClassifier) -> set[str]:
     if missing:
         fault = f"transformers finds no weights for {min(missing)} in it"
         raise UserError(f"checkpoint '{name}': {fault}")
+
     parts = dict(loaded.model.base_model.named_children())
     # Relative positions of BERT are not used, because transformers 5 reads them as absolute ones.
     # Buffers of older versions do not count.
@@ -353,6 +357,7 @@ def check_weights(name: str, loaded: LoadedClassifier) -> set[str]:
         first_part = key.removeprefix(prefix).partition(".")[0]
         if first_part in parts and key.endswith(".weight"):
             unread.append(key)
+
     if unread:
         fault = f"transformers would leave {min(unread)} out"
         fault += ", and compute something else than was trained"

@@ -77,6 +77,7 @@ def match_outputs(
     """
     listing = ", ".join(quoted(output) for output in outputs)
     classes = ", ".join(task.labels)
+
     fault = ""
     if task.is_regression and len(outputs) > 1:
         fault = f"has {len(outputs)} outputs ({listing}), but {task.title} is one number"
@@ -87,15 +88,18 @@ def match_outputs(
         fault = f"{has}, but {task.title} has {len(task.labels)} classes ({classes})"
     if fault:
         raise UserError(f"checkpoint '{name}' {fault}; leave out the checkpoint or the task")
+
     if task.is_regression:
         return (0,), ()
     places = places_of_classes(outputs, task.labels)
     if places is not None:
         return places, tuple(outputs)
+
     names = labels_of_task(given or (), task.labels)
     places = places_of_classes(names, task.labels)
     if places is not None:
         return places, tuple(names)
+
     kind = "numbers" if are_numbered(outputs) else "names"
     asked = f"{task.title} asks for {classes}"
     advice = f"say which output is which: {LABELS_OPTION}, such as {','.join(task.labels)}"

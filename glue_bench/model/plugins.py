@@ -103,12 +103,14 @@ def load_file(path: Path) -> None:
     except OSError as error:
         fault = f"cannot read plugin '{path}': {error.strerror}"
         raise UserError(f"{fault}; looked from {Path.cwd()}") from error
+
     file = path.resolve()
     digest = hashlib.sha256(code).hexdigest()
     earlier_names = _names_from(file)
     if earlier_names and all(PLUGINS[name].digest == digest for name in earlier_names):
         return
     remove_plugins(earlier_names)
+
     variants: dict[str, type[Variant]] = {}
     for variant in variants_in(file, code):
         name = _checked_name(variant, path)
@@ -116,6 +118,7 @@ def load_file(path: Path) -> None:
             fault = f"the name '{name}' is taken by another variant"
             raise UserError(f"plugin '{path}': {fault}; choose another")
         variants[name] = variant
+
     for name, variant in variants.items():
         if "summary" not in vars(variant):
             description = (variant.__doc__ or variant.__name__).strip()

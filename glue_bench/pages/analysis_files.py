@@ -104,6 +104,7 @@ def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
     if not weights or not (folder / NUMBERS_FILE).is_file():
         return None
     document = parse_json(read_file(folder / NUMBERS_FILE))
+
     subjects = []
     reasons = []
     for label, facts in document["checkpoints"].items():
@@ -111,11 +112,13 @@ def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
             subjects.append({"checkpoint": label, **facts})
             for measure, reason in facts["left_out"].items():
                 reasons.append((label, measure, reason))
+
     labels = [subject["checkpoint"] for subject in subjects]
     frames = {}
     for name in ("measures", *document["matrices"]):
         frame = read_rows(folder / f"{name}.csv")
         frames[name] = frame[frame["checkpoint"].isin(labels)]
+
     analysis = Analysis(
         text=str(document["text"]),
         text_digest=str(document["text_sha256"]),

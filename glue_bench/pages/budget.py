@@ -329,6 +329,7 @@ def search_table(rates: DataFrame) -> Table:
     keys = ["arm", "learning_rate"]
     # The mean is NaN where one of the seeds diverged.
     losses = aggregate(rates.assign(value=rates["validation_loss"]), keys)
+
     wide_losses = by_rate(losses["mean"])
     is_chosen = by_rate(rates.groupby(keys, sort=False)["chosen"].first())
     marks = []
@@ -336,9 +337,11 @@ def search_table(rates: DataFrame) -> Table:
         tried = row.dropna().to_list()
         is_at_end = len(tried) > 1 and (tried[0] or tried[-1])
         marks.append("*" if is_at_end else "")
+
     columns = {"arm": Column("Arm")}
     for rate in wide_losses:
         columns[str(rate)] = Column(str(rate), 3)
+
     seeds = int(losses["n"].max())
     steps = " or ".join(f"{steps:,}" for steps in sorted(rates["steps"].unique()))
     return Table(

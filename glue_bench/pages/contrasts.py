@@ -172,14 +172,17 @@ def contrast_texts(comparison: Comparison, contrast: dict[Any, Any]) -> dict[str
         "agreeing": MISSING,
         "verdict": contrast["verdict"],
     }
+
     if contrast["why"] == "":
         low = format_difference(contrast["low"], decimals)
         high = format_difference(contrast["high"], decimals)
         texts["interval"] = f"{low} to {high}"
         if contrast["seeds"] != "examples":
             texts["agreeing"] = f"{contrast['agree']} of {contrast['paired']}"
+
     if not contrast["verdict"]:
         texts["verdict"] = "equivalent" if contrast.get("equivalent") else contrast["why"]
+
     for name in ("p_adjusted", "p_paired", "p_equivalent"):
         if name in contrast:
             texts[name] = format_p(contrast[name])

@@ -92,6 +92,7 @@ def find_counterparts(
     boards = boards_by_share(published, results, board_cache) if results else {}
     arms = arms_with_runs(boards[1.0]) if boards else []
     scores_by_share = {share: our_values(published, board) for share, board in boards.items()}
+
     counterparts = []
     for row in published.rows:
         fitting = [arm for arm in arms if stands_beside(arm, row, published)]
@@ -102,6 +103,7 @@ def find_counterparts(
             why_none = f"no run of {name}" if name else "no variant of ours"
         elif row.share not in boards:
             why_none = f"no fine-tuned checkpoint after {row.share:.0%} of the steps"
+
         if why_none:
             counterpart = Counterpart(row=row, why_none=why_none, scores={})
         else:
@@ -222,6 +224,7 @@ def cells_frame(counterparts: list[Counterpart]) -> DataFrame:
                     "seeds": our_score.seeds,
                 }
                 rows.append(row)
+
     cells = DataFrame(rows, columns=CELL_COLUMNS).astype({"seeds": "int64", "steps": "Int64"})
     published_scores = pd.to_numeric(cells["published"].replace(NOT_PRINTED, None))
     return cells.assign(difference=cells["ours"] - published_scores)
@@ -251,19 +254,23 @@ def pair_texts(
     row = counterpart.row
     board = counterpart.board
     assert board  # a counterpart with arms has one
+
     cells = board.cells[board.cells["arm"] == arm["arm"]]
     seeds = 0
     for column in row.printed:
         our_score = counterpart.scores.get((arm["arm"], column), NO_SCORE)
         seeds = max(seeds, our_score.seeds)
     seeds_text = theirs_and_ours(published.seeds, seeds)
+
     pretrainings = cells["pretraining_seed"].nunique()
     if pretrainings > 1:
         seeds_text += f", of {pretrainings} pretrainings"
+
     pretraining = board.results.plan.experiment.pretraining
     their_tokens = token_count(row.steps, published.tokens)
     our_tokens = token_count(board.steps, pretraining.batch_tokens if pretraining else None)
     rates = cells.groupby("task")["learning_rate"].nunique().max()
+
     return {
         "model": row.label,
         "arm": arm["arm"],

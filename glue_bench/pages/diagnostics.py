@@ -57,10 +57,12 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     current = finished
     if planned and planned.diagnostic:  # the digest of AX in the data as they are now
         current = finished[finished["diagnostic"] == planned.diagnostic]
+
     predicted = predicted_classes(board, current, diagnostic)
     runs = current[current["cell_id"].isin(predicted)]
     is_verified = check_same_sentences(diagnostic, only_digest(runs))
     phenomena = phenomena_frame(runs, predicted, diagnostic)
+
     runs_without = len(current) - len(runs)
     runs_of_other = len(finished) - len(current)
     facts = [
@@ -70,6 +72,7 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
         ("Data", data_text(board)),
         ("Order", "" if is_verified else UNVERIFIED_TEXT),
     ]
+
     return Page(
         title=f"Diagnostic set: {results.experiment}",
         banner=results.banner,
@@ -110,6 +113,7 @@ def predicted_classes(
             predicted[cell_id] = decide("ax", logits)
         except ValueError as error:
             raise UserError(f"predictions of '{cell_id}', split '{AX_SPLIT}': {error}") from error
+
     if not predicted:
         raise UserError(
             f"no run of '{board.results.folder}' has predicted AX; {PREDICT_TEST_ADVICE}"
@@ -146,6 +150,7 @@ def phenomena_frame(
         one label, R3 counts as 0.
     """
     labels = diagnostic.pairs["label"].to_numpy()
+
     rows = []
     for run in runs.to_dict("records"):
         for (category, phenomenon), is_shown in diagnostic.phenomena.items():
@@ -162,6 +167,7 @@ def phenomena_frame(
                 "labels": len(np.unique(labels[is_shown])),
             }
             rows.append(row)
+
     values = DataFrame(rows, columns=[*PLACE_COLUMNS, *BOTH_SEEDS, "value", *SIZE_COLUMNS])
     sizes = values.drop_duplicates(PLACE_COLUMNS)[[*PLACE_COLUMNS, *SIZE_COLUMNS]]
     return aggregate_independent(values, PLACE_COLUMNS).reset_index().merge(sizes, on=PLACE_COLUMNS)
@@ -173,14 +179,17 @@ def phenomena_table(phenomena: DataFrame) -> Table:
     has_deviation = (phenomena["n"] >= LEAST_FOR_DEVIATION) & phenomena["std"].notna()
     deviations = " ± " + phenomena["std"].map(format_number)
     texts += deviations.where(has_deviation, "")
+
     # An arm may be called `category`: no other column can have the label of its column.
     labels_of_arms = {arm: f"arm: {arm}" for arm in phenomena["arm"].unique()}
     labels = phenomena["arm"].map(labels_of_arms)
     long = phenomena.assign(text=texts, column=labels)
     wide = long.pivot(index=PHENOMENON_COLUMNS, columns="column", values="text").reset_index()
     sizes = phenomena.drop_duplicates(PHENOMENON_COLUMNS)[[*PHENOMENON_COLUMNS, *SIZE_COLUMNS]]
+
     frame = sizes.merge(wide, on=PHENOMENON_COLUMNS)
     frame["category"] = frame["category"].replace("", "All")
+
     columns = {
         "category": Column("Category"),
         "phenomenon": Column("Phenomenon"),
@@ -188,6 +197,7 @@ def phenomena_table(phenomena: DataFrame) -> Table:
     }
     for arm, label in labels_of_arms.items():
         columns[label] = Column(arm, show=str)
+
     has_one_label = frame["labels"] == 1
     mark = has_one_label.map({True: ONE_LABEL, False: ""})
     legend = [R3_NOTE]

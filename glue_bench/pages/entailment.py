@@ -66,6 +66,7 @@ def entailment_frame(board: Board, data: str) -> DataFrame:
     cells = board.reported[board.reported["task"] == TASK]
     if asked is not None:
         cells = cells[cells["diagnostic"] == asked.diagnostic]
+
     rows: list[dict[str, object]] = []
     for split, name in DIAGNOSTICS[TASK].items():
         logits_by_cell = _read_logits(board, cells, split)
@@ -80,6 +81,7 @@ def entailment_frame(board: Board, data: str) -> DataFrame:
                 row = {key: cell[key] for key in ("arm", *BOTH_SEEDS)}
                 row |= {"set": find_task(name).title, "metric": metric, "value": 100 * value}
                 rows.append(row)
+
     if not rows:
         fault = f"no run of '{board.results.folder}' has predicted AX-b or AX-g, as models of"
         raise UserError(f"{fault} RTE-SG do; {PREDICT_TEST_ADVICE}")

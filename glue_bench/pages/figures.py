@@ -145,11 +145,13 @@ def draw_panels(forest: Sequence[ForestPanel], first_rows: DataFrame) -> Figure:
     is_planned = first_rows["planned"].to_numpy(bool)
     is_marked = ~is_planned & is_planned.any()
     places = np.arange(len(first_rows)) + 0.5 * is_marked
+
     has_one_panel = len(forest) == 1
     height = 0.64 + 0.105 * len(first_rows)
     if has_one_panel:
         height = 0.62 + 0.14 * max(len(first_rows), 2)
     figure, grid = panels(len(forest), height, 4, sharey=True)
+
     verdicts = set()
     has_seeds = False
     for axes, panel in zip(grid, forest, strict=True):
@@ -165,6 +167,7 @@ def draw_panels(forest: Sequence[ForestPanel], first_rows: DataFrame) -> Figure:
             write_differences(axes, rows, panel.decimals)
         else:
             axes.set(title=panel.title, xlabel=panel.unit)
+
     has_unplanned = bool(is_marked.any())
     handles = forest_handles(verdicts, has_unplanned=has_unplanned, has_seeds=has_seeds)
     return legend_below(figure, handles)
@@ -251,17 +254,21 @@ def draw_losses(comparison: Comparison) -> Figure:
     name = "validation_loss" if losses["validation_loss"].notna().any() else "train_loss"
     curves = losses.pivot_table(name, "step", ["arm", "pretraining_seed"])
     tokens = losses.groupby("step")["tokens"].mean()
+
     last_losses = curves.ffill().iloc[-1].groupby(level="arm").mean().sort_values()
     arms = [str(arm) for arm in last_losses.index]
     reference = comparison.assessed[0].reference if comparison.assessed else ""
     styles = arm_styles(comparison.board.arms, reference)
+
     pretraining = comparison.board.results.plan.experiment.pretraining
     decay_share = pretraining.decay_share if pretraining else None
     lags_by_arm = lag_curves(losses, reference, name, decay_share)
+
     figure, grid = panels(2 if lags_by_arm else 1, 2.0)
     figure.set_figwidth(PAGE_WIDTH)
     draw_curves(grid[0], {arm: curves[arm] for arm in arms}, tokens, styles)
     grid[0].set(title=MEASURES[name].title, ylabel="nats")
+
     if lags_by_arm:
         grid[1].axhline(0, color=INK, linewidth=0.6, linestyle=(0, (1, 2)))
         places = np.unique(np.concatenate([lags.index for lags in lags_by_arm.values()]))

@@ -78,10 +78,12 @@ def table_files(comparison: Comparison) -> dict[str, str]:
         "leaderboard.csv": to_csv(page),
         "scores.csv": scores_csv(board),
     }
+
     if len(comparison.contrasts):
         statistics = statistics_page(comparison)
         contents["statistics.md"] = to_markdown(statistics)
         contents["statistics.csv"] = to_csv(statistics)
+
     budgets = budget_frame(results)
     rates = rates_frame(results)
     if budgets["stream"].notna().any():
@@ -89,6 +91,7 @@ def table_files(comparison: Comparison) -> dict[str, str]:
         contents["budget.md"] = to_markdown(page_of_budgets(results, budgets, rates))
         contents["budget.csv"] = csv_text(drop_silent_columns(budgets))
         contents["losses.csv"] = csv_text(losses, float_format="%.4f")
+
     frames_and_decimals = {
         "averages.csv": (averages_frame(board), 2),
         "steps.csv": (steps_frame(board), 2),
@@ -97,6 +100,7 @@ def table_files(comparison: Comparison) -> dict[str, str]:
         "reached.csv": (reached_frame(results.losses), 2),
         "lags.csv": (lags_of(comparison), 3),
     }
+
     for name, frame in seed_frames(comparison).items():
         frames_and_decimals[name] = (frame, 3)
     for name, (frame, decimals) in frames_and_decimals.items():
@@ -131,6 +135,7 @@ def next_step(
     """
     board = comparison.board
     results = board.results
+
     if failed:
         return f"glue-bench status {folder}  # why runs have failed"
     if not board.cells["finished"].all():
@@ -139,6 +144,7 @@ def next_step(
         return "the same glue-bench run  # it goes on with what is missing"
     if results.experiment == "demo" and results.is_made_up:
         return "glue-bench init NAME --pretrain  # writes the demo's experiment, to change and run"
+
     few_seeds = seeds_advice(board)
     if len(comparison.contrasts):
         reason = "the intervals behind the marks"
@@ -147,6 +153,7 @@ def next_step(
         return f"glue-bench statistics {folder}  # {reason}"
     if few_seeds:
         return f"the same glue-bench run  # with {few_seeds}"
+
     if not any(find_task(task).benchmark == "GLUE" for task in results.tasks.index):
         return f"glue-bench card {folder}  # a model card with these scores"
     return f"glue-bench table NAME {folder}  # beside a paper's table; glue-bench table lists them"

@@ -93,19 +93,23 @@ def draw_term_shares(measures: DataFrame) -> Figure:
     shares = measures[measures["layer"] == first_layers].copy()
     names = shares["measure"].str.removeprefix("terms.")
     shares[["kind", "term"]] = names.str.split(".", expand=True)
+
     terms = list(shares["term"].unique())
     places = np.arange(len(terms))
     figure, axes_and_rows = checkpoint_panels(shares, 0.55 + 0.14 * len(terms), sharey=True)
+
     for axes, rows in axes_and_rows:
         for name, look in BASELINES.items():
             baseline = rows[rows["kind"] == f"share_{name}"]
             if len(baseline):
                 values = baseline.set_index("term").reindex(terms)["value"]
                 axes.plot(values, places, linestyle="none", markerfacecolor="none", **look)
+
         measured = rows[rows["kind"] == "share"].set_index("term").reindex(terms)
         draw_measured(axes, measured, places)
         axes.axvline(0, color=INK, linewidth=0.6)
         axes.set_xlabel("share of variance")
+
     first_axes, _ = axes_and_rows[0]
     first_axes.set_yticks(places, [term.replace("_", " to ") for term in terms])
     first_axes.set_ylim(len(terms) - 0.4, -0.6)

@@ -33,11 +33,13 @@ def latex_table(page: Page, number: int, table: Table) -> str:
     """
     letters = "".join(COLUMN_LETTERS[style] for style in table.styles)
     rows = [latex_row(row, table.styles) for row in table.rows]
+
     if table.feet:
         rows.insert(-table.feet, r"\midrule")
     legend = [rf"\item {sentence(line, 'latex')}" for line in table.legend]
     if legend:
         legend = [r"\begin{itemize}", *legend, r"\end{itemize}"]
+
     lines = [
         r"\begin{table}[htbp]",
         r"\centering",

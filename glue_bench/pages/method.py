@@ -33,6 +33,7 @@ def method_part(comparison: Comparison) -> Part:
     experiment_file = f"{results.experiment}.yaml"
     folder = experiment_folder(results)
     options = " ".join(run_options(results))
+
     lines = [
         "# Save the experiment below as a file. "
         "Where its data, text and plugins are, only you know.",
@@ -45,10 +46,12 @@ def method_part(comparison: Comparison) -> Part:
         f"# next: {next_step(comparison, folder)}",
         "",
     ]
+
     experiment = Part(
         title=f"{experiment_file}, the experiment",
         listing=experiment_text(results.plan.experiment),
     )
+
     return Part(
         title="How it was made",
         tables=(environments_table(results),),

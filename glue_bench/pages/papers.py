@@ -76,9 +76,11 @@ def paper_page(
     counterparts = find_counterparts(published, results, cache)
     cells = cells_frame(counterparts)
     tables = [scores_table(published, results, cells)]
+
     facts = []
     if AVERAGE in published.columns:
         facts.append(("Average", published.average.rule))
+
     if results:
         reported = f"{published.statistic} over seeds; {published.epoch} epoch; validation"
         data = "; ".join([results.data_source, *other_rows(results)])
@@ -86,8 +88,10 @@ def paper_page(
         facts.append(("Reported", reported))
         facts.append(("Data", data))
         tables.append(pairs_table(pairs_frame(published, counterparts)))
+
     if facts:
         tables.append(facts_table(facts))
+
     return Page(
         title=published.title,
         banner=results.banner if results else "",
@@ -132,16 +136,19 @@ def scores_table(published: Published, results: Results | None, cells: DataFrame
     rows = score_rows(published, cells, show_all=not has_arms)
     frame = DataFrame(rows, columns=["model", *published.columns])
     partial = partial_columns(published, results.partial_tasks if results else ())
+
     columns = {"model": Column("Model")}
     for name in published.columns:
         mark = PARTIAL if name in partial else ""
         columns[name] = Column(column_title(name) + mark, show=str)
+
     table = Table(
         frame=frame,
         columns=columns,
         caption=f"{published.source}; the {published.split} set; {published.protocol}.",
         bold=frame.eq(pd.Series(best_printed(published))),
     )
+
     legend = LEGEND | {note: note for note in published.notes}
     notes = {"scores", *published.notes}
     if has_arms:
@@ -150,9 +157,11 @@ def scores_table(published: Published, results: Results | None, cells: DataFrame
         notes.add(PARTIAL)
     if results and partial_columns(published, results.altered_tasks):
         notes.add("differences")
+
     for sign in (MISSING, NOT_PRINTED):
         if (frame == sign).to_numpy().any():
             notes.add(sign)
+
     (explained,) = with_legend([table], legend, notes)
     return explained
 

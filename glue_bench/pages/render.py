@@ -153,11 +153,13 @@ def to_json(page: Page) -> str:
             decimals = page.column_decimals.get(str(name), page.decimals)
             row[name] = json_value(value, decimals)
         rows.append(row)
+
     legend: list[str] = []
     warnings: list[str] = []
     for table in page.tables:
         legend += table.legend
         warnings += table.warnings
+
     document = {
         "title": page.title,
         "banner": page.banner,
@@ -212,15 +214,18 @@ def to_html(page: Page | Report) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+
     environment.filters["sentence"] = html_sentence
     environment.filters["anchor"] = html_anchor
     environment.filters["address"] = figure_address
     environment.filters["pixels"] = figure_width
+
     if isinstance(page, Report):
         report = page
     else:
         only_part = Part(title=page.title, tables=page.tables, figures=page.figures)
         report = Report(title=page.title, banner=page.banner, parts=(only_part,))
+
     return environment.get_template("page.html").render(
         title=report.title,
         banner=report.banner,

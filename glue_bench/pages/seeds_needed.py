@@ -46,18 +46,21 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
     """
     board = comparison.board
     results = board.results
+
     groups = [group for group in comparison.assessed if not has_single_runs(group)]
     if len(groups) < len(comparison.assessed) and not groups:
         raise UserError(
             f"{results.folder}: its arms are finished models, whose scores no seed changes; "
             "glue-bench statistics without --difference says what their examples show"
         )
+
     designs = power_frame(groups, difference, power, measured_costs(results))
     if designs.empty:
         raise UserError(
             f"{results.folder}: nothing has run yet, so that no spread is known; "
             "run a part of the experiment first"
         )
+
     titled = designs.assign(column=designs["column"].map(board.titles))
     tables = []
     for heading, group in groups_shown(comparison).items():
@@ -68,6 +71,7 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
             columns=DESIGN_COLUMNS,
         )
         tables.append(table)
+
     return Page(
         title=f"Seeds needed: {results.experiment}",
         banner=results.banner,

@@ -101,6 +101,7 @@ def spread_table(comparison: Comparison, group: Group) -> Table:
     """Make the table of a group: a row for each column in which anything was tested."""
     contrasts = rows_of_group(comparison.contrasts, group)
     smallest_by_column = contrasts.groupby("column")["smallest"].median()
+
     rows = []
     notes = set()
     for estimate in group.estimates:
@@ -109,6 +110,7 @@ def spread_table(comparison: Comparison, group: Group) -> Table:
             continue
         low, high = estimate.limits
         notes.add(cluster_note(estimate))
+
         if smallest > high - low:  # two scores cannot differ by so much
             smallest = math.nan
         row = {"column": comparison.board.titles[estimate.column]}
@@ -118,6 +120,7 @@ def spread_table(comparison: Comparison, group: Group) -> Table:
         if MISSING in row.values():
             notes.add("dash")
         rows.append(row)
+
     return Table(
         frame=DataFrame(rows, columns=list(SPREAD_COLUMNS)),
         columns=SPREAD_COLUMNS,

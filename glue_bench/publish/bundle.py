@@ -108,6 +108,7 @@ def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
                 f"'{folder.name}' cannot be the name of a folder on every system; rename it"
             )
         files |= _bundled_files(folder)
+
     sums: dict[str, FileSum] = {}
     with (
         results_written_to(path.parent, ELSEWHERE),
@@ -124,8 +125,10 @@ def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
             sha256 = hashlib.sha256(content).hexdigest()
             sums[name] = FileSum(bytes=len(content), sha256=sha256)
             archive.writestr(plain_entry(name), content)
+
         manifest = Manifest(glue_bench=version("glue-bench"), files=sums).seal()
         archive.writestr(plain_entry(MANIFEST), manifest.file())
+
     return manifest
 
 
@@ -229,6 +232,7 @@ def _unpack_bundle(archive: zipfile.ZipFile, path: Path, folder: Path) -> Opened
     counts = Counter(entry.filename for entry in entries)
     if not counts.pop(MANIFEST, 0):
         raise UserError(f"'{path}' is {NO_BUNDLE}: it has no {MANIFEST}")
+
     try:
         content = read_file(_unpack_entry(archive, MANIFEST, folder), MAX_MANIFEST_BYTES)
         manifest = Manifest.read(content)
@@ -236,6 +240,7 @@ def _unpack_bundle(archive: zipfile.ZipFile, path: Path, folder: Path) -> Opened
         raise UserError(
             f"{path}: {MANIFEST} is no manifest, or was changed after it was written; {DAMAGED}"
         ) from error
+
     faults = []
     for name, count in counts.items():
         if count > 1:
@@ -243,6 +248,7 @@ def _unpack_bundle(archive: zipfile.ZipFile, path: Path, folder: Path) -> Opened
     for name in counts:
         if name not in manifest.files:
             faults.append(f"{name}: not in the manifest; take it away")
+
     for name, expected in manifest.files.items():
         if not BUNDLED_PATH.fullmatch(name):
             faults.append(f"{name}: a bundle has no file of such a name; {DAMAGED}")
@@ -256,6 +262,7 @@ def _unpack_bundle(archive: zipfile.ZipFile, path: Path, folder: Path) -> Opened
                     faults.append(f"{name}: not what the manifest has a digest of; {DAMAGED}")
             except UNREADABLE as error:
                 faults.append(f"{name}: cannot be read ({error}); {DAMAGED}")
+
     return OpenedBundle(folder, manifest, tuple(faults))
 
 

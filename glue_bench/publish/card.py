@@ -89,6 +89,7 @@ def make_card(board: Board, arm: str | None) -> Card:
     runs = median_runs(board, arm)
     if runs.empty:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no finished run to tell of")
+
     models: dict[str, Path] = {}
     files: dict[str, bytes | Path] = {}
     without = []
@@ -98,17 +99,20 @@ def make_card(board: Board, arm: str | None) -> Card:
             models[str(task)] = model
         elif not _is_finished(board, arm):
             without.append(str(task))
+
     for task, model in models.items():
         folder = f"{task}/" if len(models) > 1 else ""
         record = results.finished.records[runs["cell_id"][task]]
         for name in record.model or ():
             files[f"{folder}{name}"] = model / name
+
     scores = _card_scores(board, arm)
     text = _card_text(board, arm, runs, list(models), scores)
     is_of_glue = scores["task"].isin(TASKS)
     stated = scores[scores["is_stated"] & is_of_glue]
     if len(stated):
         files[RESULTS_FILE] = _results_file(stated)
+
     files[CARD_FILE] = text.encode()
     return Card(
         arm=arm,
@@ -152,12 +156,14 @@ def _card_text(
     results = board.results
     cell = results.cells[results.cells["cell_id"] == runs["cell_id"].iloc[0]].iloc[0]
     is_finished = _is_finished(board, arm)
+
     legend = [] if is_finished else [MODELS]
     if board.protocol.epoch == "best":
         legend.append(BEST_EPOCH)
     if scores["unchecked"].any():
         unchecked_tasks = tuple(scores.loc[scores["unchecked"], "task"].unique())
         legend.append(UNCHECKED.format(tasks=titles(unchecked_tasks)))
+
     benchmarks = _benchmarks(runs.index)
     table = Table(
         frame=scores,
@@ -165,11 +171,13 @@ def _card_text(
         caption=_describe_models(cell, ", ".join(benchmarks)),
         legend=tuple(legend),
     )
+
     page = Page(
         title=f"{results.experiment}: {arm}",
         banner=NO_BENCHMARK if scores["made_up"].any() else "",
         tables=(table,),
     )
+
     stated = scores[scores["is_stated"]]
     header = _front_matter(arm, cell, results.arms["checkpoint"][arm], stated, benchmarks)
     is_native = cell["variant"] == NATIVE

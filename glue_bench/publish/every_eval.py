@@ -75,6 +75,7 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
             f"organization {quoted(organization)}: "
             "give letters, digits, dots, dashes and underscores"
         )
+
     logs: list[Log] = []
     left_out: dict[str, str] = {}
     for board in boards:
@@ -92,12 +93,15 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
             of_arm = cells[cells["arm"] == arm]
             if len(of_arm):
                 logs.append(_make_log(board, organization, arm, of_arm, outcomes))
+
     if not logs:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise UserError(
             f"nothing to export as a benchmark's score ({reasons or 'no run has finished'})"
         )
+
     _check_other_logs([log.path for log in logs], folder)
+
     samples: list[str] = []
     with results_written_to(folder, ELSEWHERE):
         for log in logs:
@@ -107,6 +111,7 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
                 samples.append(log.samples_path)
                 document = document | {"detailed_evaluation_results": facts}
             write_atomically(folder / log.path, json_text(document).encode())
+
     return {"files": [log.path for log in logs], "samples": samples, "left_out": left_out}
 
 
@@ -198,19 +203,23 @@ def _log_content(board: Board, organization: str, arm: str, cells: pd.DataFrame)
         "fine_tuned": "a model for each task",
         "epoch": f"the {board.protocol.epoch} epoch of each run",
     }
+
     if facts["variant"] == FINISHED:
         details |= {"fine_tuned": "elsewhere", "epoch": "not known"}
     if first["base_model"]:
         details["base_model"] = first["base_model"]
     engine = {"name": "glue-bench", "version": first["environment"].glue_bench or "unknown"}
+
     scores = arm_scores(board, arm)
     stated = scores[scores["task"].isin(cells["task"]) & scores["mean"].notna()]
     unchecked = board.results.tasks["unchecked"]
+
     results = []
     for row in stated.to_dict("records"):
         runs = cells[cells["task"] == row["task"]]
         is_checked = row["split"] not in unchecked[row["task"]]
         results.append(_result(row, runs, is_checked=is_checked))
+
     return {
         "source_metadata": {
             "source_name": "glue-bench",
@@ -255,6 +264,7 @@ def _source_data(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -
     repository = repository_of(task)
     source: dict[str, Any] = {"dataset_name": task.full_title, "source_type": "other"}
     details = {"config": task.name, "digest": runs["data"].iloc[0]}
+
     if is_checked and repository:
         source["source_type"] = "hf_dataset"
         source["hf_repo"] = repository
@@ -267,6 +277,7 @@ def _source_data(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -
     else:
         details["split"] = split
         details["content"] = "complete by count, not compared with the official rows"
+
     if row["revision"]:
         details["revision"] = row["revision"]
     source["additional_details"] = details
@@ -296,9 +307,11 @@ def _score_details(row: dict[Any, Any], runs: pd.DataFrame) -> dict[str, Any]:
         "runs": runs["cell_id"].tolist(),
         "records": runs["digest"].tolist(),
     }
+
     if row["learning_rate"]:  # what was fine-tuned elsewhere has 0
         details["learning_rate"] = row["learning_rate"]
     score: dict[str, Any] = {"score": row["mean"]}
+
     if n > 1:
         error = {
             "value": row["error"],
@@ -309,6 +322,7 @@ def _score_details(row: dict[Any, Any], runs: pd.DataFrame) -> dict[str, Any]:
             "num_samples": n,
             "standard_deviation": row["std"],
         }
+
     score["details"] = _texts(details)
     return score
 

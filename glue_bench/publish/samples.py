@@ -58,11 +58,13 @@ class SampleSource:
         task = find_task(name)
         place = f"{task.place}.{split}"
         source = repository_of(task) or task.title
+
         facts = self.shared | {
             "evaluation_name": place,
             "evaluation_result_id": f"{place}.{column.measure.metric}",
             "interaction_type": "single_turn",
         }
+
         place_of_arm = column.arms.index(self.arm)
         for run in (column.runs.arms == place_of_arm).nonzero()[0]:
             metadata = {
@@ -117,6 +119,7 @@ def write_samples(source: SampleSource, folder: Path, path: str) -> dict[str, An
     first = next(lines, None)
     if first is None:
         return None
+
     digest = sha256(first)
     count = 1
     with whole_file(folder / path) as file:
@@ -125,6 +128,7 @@ def write_samples(source: SampleSource, folder: Path, path: str) -> dict[str, An
             digest.update(line)
             file.write(line)
             count += 1
+
     facts: dict[str, Any] = {
         "format": "jsonl",
         "file_path": path,

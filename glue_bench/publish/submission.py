@@ -60,20 +60,24 @@ def write_submission(
     if output.suffix != ".zip":  # the manifest of `add.json` would replace it
         raise UserError(f"'{output}': the name of a submission ends in .zip")
     arm = find_arm(board, arm)
+
     results = board.results
     if not any(find_task(task).benchmark == "GLUE" for task in results.tasks.index):
         raise UserError(
             f"'{results.experiment}' has no task of GLUE, so that there is nothing to submit to "
             "the GLUE site"
         )
+
     predictions = _read_predictions(board, arm)
     _check_missing(predictions, results, arm, fill=fill)
     files = dict(predictions.files)
+
     origins = dict(predictions.origins)
     for name in predictions.missing:
         file = FILES[name]
         files[name] = fill_file(file)
         origins[name] = {"rows": file.rows, "filled": MAJORITY_LABELS[file.task]}
+
     content = make_zip(files)
     manifest: dict[str, Any] = {
         "zip": output.name,
@@ -87,6 +91,7 @@ def write_submission(
         "run": RUN_RULE,
         "files": {name: origins[name] for name in FILES},
     }
+
     _write_both(output, content, manifest)
     return manifest
 
@@ -120,6 +125,7 @@ def _order_of(cell: Cell, results: Results) -> LabelOrder | None:
     facts = results.plan.tasks[task]
     if not facts.differences:
         return None
+
     own_order = tuple(range(len(row.labels)))
     splits_by_order: dict[LabelOrder, str] = {}
     for split in OFFICIAL[task].keys() - set(row.test_splits):
@@ -130,6 +136,7 @@ def _order_of(cell: Cell, results: Results) -> LabelOrder | None:
             order = own_order
         if order is not None:
             splits_by_order[order] = split
+
     if len(splits_by_order) > 1:
         official = ", ".join(f"{number} {label}" for number, label in enumerate(row.labels))
         splits = " and ".join(sorted(splits_by_order.values()))
@@ -138,6 +145,7 @@ def _order_of(cell: Cell, results: Results) -> LabelOrder | None:
             f"prediction has a meaning; number the labels {official} in both, and run the "
             "experiment again"
         )
+
     order = next(iter(splits_by_order), own_order)
     return None if order == own_order else order
 
@@ -167,26 +175,31 @@ def _read_predictions(board: Board, arm: str) -> Predictions:
     cells = board.cells.set_index("cell_id")
     validation = aggregate(main_scores(arm_scores(board, arm)), ["task"])["mean"]
     predictions = Predictions()
+
     for name, file in FILES.items():
         run = runs.get(file.model)
         if run is None:
             predictions.missing[name] = f"no finished run of {file.model}"
             continue
+
         cell_id = run["cell_id"]
         is_diagnostic = file.task != file.model
         record = results.finished.records[cell_id]
         if is_diagnostic and predicts_other_diagnostic(record, results.plan.tasks[file.model]):
             predictions.missing[name] = f"'{cell_id}': {OTHER_DIAGNOSTIC}"
             continue
+
         logits = results.logits(cell_id, test=True).get(file.split)
         if logits is None:
             target = find_task(file.task).title if is_diagnostic else f"split '{file.split}'"
             predictions.missing[name] = f"'{cell_id}' has predicted no {target}"
             continue
+
         try:
             predictions.files[name] = write_file(file, logits, _order_of(record.cell, results))
         except ValueError as error:
             raise UserError(f"predictions of '{cell_id}', split '{file.split}': {error}") from error
+
         predictions.origins[name] = {
             "rows": len(logits),
             "cell_id": cell_id,

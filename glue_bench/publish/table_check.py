@@ -22,6 +22,7 @@ def check_tables(folder: Path) -> Check:
     except (LookupError, TypeError, ValueError, UserError) as error:
         fault = f"{CELLS}/: no tables can be made ({error}); get them anew"
         return Check("tables", "cannot be made", (fault,))
+
     right = 0
     faults = []
     for name in TABLE_FILES:
@@ -38,6 +39,7 @@ def check_tables(folder: Path) -> Check:
             faults.append(f"{name}: {fault}; {REWRITE_ADVICE.format('its tables')}")
         elif stored is not None:
             right += 1
+
     result = f"{right} recompute byte for byte"
     unchecked = _unchecked_tables(folder)
     if unchecked:

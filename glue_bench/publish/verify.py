@@ -84,10 +84,12 @@ def check_experiment(store: Store) -> tuple[Check, ...]:
         strays = store.records_outside(plan)
     except (UserError, OSError) as error:
         return (Check("plan", "cannot be read", (str(error),)),)
+
     records = [*finished.records.values(), *finished.outdated.values(), *strays]
     pretrainings = list(finished.pretrainings.values())
     jobs: list[Job] = [record.job for record in records]
     jobs += [record.job for record in pretrainings]
+
     checks = [
         _check_plan(plan),
         _check_records(store, plan, finished, jobs, damaged=finished.left_out - len(strays)),
@@ -112,6 +114,7 @@ def check_experiment(store: Store) -> tuple[Check, ...]:
         ),
         _check_failures(store, plan, finished),
     ]
+
     digests = {job.plugin for job in (*plan.jobs, *jobs) if job.plugin}
     digests |= kept_digests(store.folder)
     if digests:
@@ -122,6 +125,7 @@ def check_experiment(store: Store) -> tuple[Check, ...]:
             lambda digest: find_plugin(store.folder, digest) is not None,
         )
         checks.append(plugins)
+
     checks.append(check_tables(store.folder))
     return tuple(checks)
 
@@ -244,17 +248,21 @@ def _has_right_scores(store: Store, record: Record, plan: Plan) -> bool:
     data = record.cell.data
     facts = plan.tasks.get(task)
     labels_digest = facts.labels if facts and facts.digest == data else None
+
     logits = store.logits(record)
     labels = store.labels.read(task, data, labels_digest)[GOLD]
     store.logits(record, test=True)  # raises if its test predictions are not its own
     store.models.find_whole(record)  # likewise
+
     if record.cell.is_trained:
         last_scores = dict(record.history[-1].scores)
         last_scores.pop(HELD_OUT, None)
         if record.scores != last_scores:
             raise ValueError("its scores are not those of its last epoch")
+
     if not logits or not labels:
         return False
+
     for split, scores in record.scores.items():
         for metric, value in score_logits(task, logits[split], labels[split]).items():
             stored = scores.get(metric)

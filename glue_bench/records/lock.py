@@ -33,6 +33,7 @@ def driver_lock(folder: Path) -> Iterator[None]:
         raise UserError(
             f"cannot lock '{folder}': {error.strerror}; choose another --results"
         ) from error
+
     try:
         write_atomically(holder, f"{socket.gethostname()}:{os.getpid()}".encode())
         yield

@@ -47,6 +47,7 @@ class ModelStore:
         if folder is None or record.model is None:
             return folder
         place = layout.model_folder(record.cell.id)
+
         try:
             changed = [
                 name
@@ -56,6 +57,7 @@ class ModelStore:
             strange = sorted(visible_files(folder) - {RECORD_DIGEST_FILE, *record.model})
         except OSError as error:
             raise UserError(f"{place}: {error}; delete it and run again") from error
+
         if changed:
             advice = "delete the model and run again"
             raise UserError(f"{place}/{changed[0]}: changed since the run wrote it; {advice}")

@@ -15,6 +15,7 @@ def average_estimate(columns: Sequence[ColumnEstimate], arms: Sequence[str]) -> 
     untested: dict[str, str] = {}
     means: dict[str, float] = {}
     seeds: dict[str, int] = {}
+
     for arm in arms:
         reason = _average_problem(columns, arm)
         if reason:
@@ -29,6 +30,7 @@ def average_estimate(columns: Sequence[ColumnEstimate], arms: Sequence[str]) -> 
             mean = np.mean(means_of_columns)
             means[arm] = float(mean)
         seeds[arm] = min(seeds_of_columns)
+
     tested = tuple(arm for arm in arms if arm not in untested)
     limits = np.mean([column.limits for column in columns], axis=0)
     estimate = ColumnEstimate(
@@ -42,6 +44,7 @@ def average_estimate(columns: Sequence[ColumnEstimate], arms: Sequence[str]) -> 
         blocked=any(column.blocked for column in columns),
         single_runs=all(column.single_runs for column in columns),
     )
+
     if not tested:
         return estimate
     return _with_variances(estimate, [column.for_arms(tested) for column in columns])

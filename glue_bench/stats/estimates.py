@@ -109,11 +109,13 @@ class ColumnEstimate:
         if self.blocked:
             means = self.by_block()
             return means[row] - means[reference_row]
+
         scores_by_task = []
         for runs in self.tasks.values():
             places = zip(runs.arms, runs.seeds, strict=True)
             scores = dict(zip(places, runs.values, strict=True))
             scores_by_task.append(scores)
+
         differences: list[float] = []
         for owner, seed in scores_by_task[0]:
             if owner != row:
@@ -127,6 +129,7 @@ class ColumnEstimate:
                     of_tasks.append(difference)
             if len(of_tasks) == len(scores_by_task):
                 differences.append(sum(of_tasks))
+
         return np.array(differences)
 
     @cached_property
@@ -181,10 +184,12 @@ class ColumnEstimate:
             return shares
         if self.single_runs:
             return shares | {"examples": 1.0}
+
         seeds = [self.seeds[arm] for arm in self.arms]
         # Two arms, each with the mean over its seeds.
         factor = 2 / float(np.mean(seeds))
         variances = {"examples": self.example_variance(reference)}
+
         of_finetuning = 0.0
         for runs in self.tasks.values():
             runs_of_seed = runs.finetuning_seeds if self.blocked else 1.0
@@ -193,10 +198,12 @@ class ColumnEstimate:
             variances["pretraining"] = factor * self.pretraining_variance
         if not math.isnan(of_finetuning):
             variances["finetuning"] = factor * of_finetuning
+
         total = sum(variances.values())
         if total > 0:
             for source, variance in variances.items():
                 shares[source] = variance / total
+
         if not self.examples.any():
             shares["examples"] = math.nan
         return shares
@@ -235,14 +242,17 @@ def column_estimate(
     """
     column_runs = replace(column_runs, single_runs=column_runs.has_single_runs(arms))
     rows_by_arm = find_rows(column_runs, arms)
+
     pretrainings: dict[str, set[int]] = {}
     for arm, rows in rows_by_arm.items():
         pretraining_seeds = column_runs.runs.pretraining_seeds[rows]
         pretrainings[arm] = set(pretraining_seeds.tolist())
+
     blocked = has_blocks(pretrainings)
     untested = untested_arms(column_runs, rows_by_arm, pretrainings, reference)
     tested = tuple(arm for arm in arms if arm not in untested)
     common = common_seeds(pretrainings, tested)
+
     seeds: dict[str, int] = {}
     for arm, rows in rows_by_arm.items():
         if not blocked:
@@ -251,6 +261,7 @@ def column_estimate(
             seeds[arm] = len(common)
         else:
             seeds[arm] = len(pretrainings[arm])
+
     estimate = ColumnEstimate(
         column=column_runs.column,
         lowest_is_best=column_runs.measure.lowest_is_best,
@@ -264,6 +275,7 @@ def column_estimate(
         single_runs=column_runs.single_runs,
         clustered=column_runs.clusters is not None,
     )
+
     if not tested:
         return estimate
     rows = np.concatenate([rows_by_arm[arm] for arm in tested])
@@ -298,16 +310,20 @@ def _with_variances(estimate: ColumnEstimate, column_runs: ColumnRuns) -> Column
         name = column_runs.arms[arm]
         owner_list.append(estimate.arms.index(name))
     owners = np.array(owner_list)
+
     scores = column_runs.runs._replace(arms=owners)
+
     # A unit varies independently: a run, or with blocks the mean of an arm's runs in a block.
     units = np.eye(len(owners))
     if estimate.blocked:
         units = mean_weights(scores.cells)
     mean_owners = units @ owners
     unit_owners = mean_owners.round().astype(int)
+
     weights = mean_weights(unit_owners) @ units
     arm_means = weights @ scores.values
     means = dict(zip(estimate.arms, arm_means.tolist(), strict=True))
+
     if not len(column_runs.labels):  # without predictions the variance over examples is not known
         arms = len(estimate.arms)
         zeros = np.zeros((arms, arms))
@@ -319,6 +335,7 @@ def _with_variances(estimate: ColumnEstimate, column_runs: ColumnRuns) -> Column
             shared=zeros,
             of_finetuning=zeros,
         )
+
     values = contributions(column_runs.measure, column_runs.predictions, column_runs.labels)
     if column_runs.clusters is not None:
         values = cluster_values(values, column_runs.clusters)
@@ -326,6 +343,7 @@ def _with_variances(estimate: ColumnEstimate, column_runs: ColumnRuns) -> Column
     of_finetuning = shared
     if estimate.blocked:
         of_finetuning = finetuning_variance(values, scores.cells, unit_owners)
+
     return replace(
         estimate,
         means={**estimate.means, **means},

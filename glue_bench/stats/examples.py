@@ -129,6 +129,7 @@ def _contributions_with_two_more(column_runs: ColumnRuns, *, better: bool) -> np
     predictions = column_runs.predictions
     labels = column_runs.labels
     runs = len(predictions)
+
     if column_runs.metric == "share":
         # One trial each: a hit and a miss.
         added = np.tile([float(better), float(not better)], (runs, 1))
@@ -144,11 +145,13 @@ def _contributions_with_two_more(column_runs: ColumnRuns, *, better: bool) -> np
         # One label of each class, and one answer to both.
         added = np.full((runs, 2), int(better))
         gold = np.array([1, 0])
+
     all_predictions = np.hstack([predictions, added])
     all_labels = np.concatenate([labels, gold])
     values = contributions(column_runs.measure, all_predictions, all_labels)
     if column_runs.clusters is None:
         return values
+
     largest_cluster = int(column_runs.clusters.max())
     own_clusters = [largest_cluster + 1, largest_cluster + 2]
     clusters = np.concatenate([column_runs.clusters, own_clusters])

@@ -79,6 +79,7 @@ def power_frame(
         raise UserError(
             f"--power {power:g}: give a probability between {ALPHA:g} and 1, such as 0.8"
         )
+
     rows: list[dict[str, Any]] = []
     for group in assessed:
         for estimate in group.estimates:
@@ -96,6 +97,7 @@ def power_frame(
             prices = costs if estimate.finetuned else costs._replace(finetuning=0.0)
             designs = variances.designs(difference, power, prices, blocked=estimate.blocked)
             rows += [facts | design for design in designs]
+
     frame = pd.DataFrame(rows, columns=POWER_COLUMNS).assign(difference=difference, power=power)
     return frame.astype({"pretraining_seeds": "Int64", "finetuning_seeds": "Int64"})
 
@@ -248,18 +250,22 @@ def variances_of(estimate: ColumnEstimate, reference: str, arms: int) -> Varianc
         arms: The number of arms of the group, whether they have an interval or not.
     """
     row = estimate.arms.index(reference)
+
     total: np.ndarray | float = 0.0
     for spread in estimate.spreads:
         total = total + (spread.variance + spread.variance[row])
     totals = np.delete(total, row)
+
     divisors = np.where(totals > 0, totals, 1.0)
     shared = np.delete(estimate.shared[row], row)
     overlaps = shared / divisors
+
     finetuning = tuple(runs.finetuning_variance for runs in estimate.tasks.values())
     if math.isnan(sum(finetuning)):
         finetuning = (0.0,)
     examples = estimate.example_variance(reference)
     blocks = estimate.seeds[reference] if estimate.blocked else 1
+
     shared_differences = estimate.shared[row] - estimate.of_finetuning[row]
     of_pretraining = np.delete(shared_differences, row)
     return Variances(

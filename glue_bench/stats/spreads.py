@@ -141,22 +141,26 @@ def combine_variances(
     total: np.ndarray | float = 0.0
     squares: np.ndarray | float = 0.0
     pooled_freedom = 0.0
+
     for spread in spreads:
         variances = spread.variance[..., list(arms)]
         total = total + variances.sum(axis=-1)
         squares = squares + _satterthwaite_term(spread, list(arms))
         pooled_freedom += spread.pooled_freedom
+
     weight = 1.0
     if pooled_freedom <= FEW_DEGREES:
         quantile = stdtrit(pooled_freedom, TAIL)
         normal_quantile = stdtrit(np.inf, TAIL)
         weight = float((quantile / normal_quantile) ** 2)
+
     alone = np.maximum(0.0, total - shared)
     variance = examples + alone
     weighted_alone = np.maximum(0.0, weight * total - shared)
     weighted = examples + weighted_alone
     of_examples = np.square(examples) / examples_freedom
     squares = weight**2 * squares + of_examples
+
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = np.where(squares > 0, weighted**2 / squares, np.inf)
     return variance, freedom

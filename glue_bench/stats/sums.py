@@ -73,6 +73,7 @@ def score_from_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) ->
     """
     double_sums = np.asarray(sums, np.float64)
     parts = np.moveaxis(double_sums, -1, 0)
+
     if metric == "accuracy":
         return parts[0] / total
     if metric in RATIOS:
@@ -80,6 +81,7 @@ def score_from_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) ->
     if metric == "f1":
         hits, predicted, positive = parts
         return _ratio(2 * hits, predicted + positive)
+
     if metric == "matthews_correlation":
         hits, predicted, positive = parts
         covariance = hits * total - predicted * positive
@@ -87,6 +89,7 @@ def score_from_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) ->
         # Weights that are no whole numbers may leave a square a little below 0.
         deviations = np.sqrt(np.maximum(square, 0))
         return _ratio(covariance, deviations)
+
     x, y, xx, yy, xy = parts / total
     covariance = xy - x * y
     variances = _variance(x, xx) * _variance(y, yy)

@@ -52,6 +52,7 @@ def untested_arms(
     blocked = has_blocks(pretrainings)
     expected = pretrainings.get(reference, set()) if blocked else set()
     untested: dict[str, str] = {}
+
     for arm, rows in rows_by_arm.items():
         seeds = len(pretrainings[arm]) if blocked else len(rows)
         missing = len(expected - pretrainings[arm])
@@ -70,6 +71,7 @@ def untested_arms(
             untested[arm] = f"one {unit} does not show how much scores vary"
         elif missing:
             untested[arm] = f"{missing} of {len(expected)} pretraining seeds are missing"
+
     tested = [arm for arm in rows_by_arm if arm not in untested]
     if blocked and len(common_seeds(pretrainings, tested)) < 2:
         reason = "the arms have fewer than two pretraining seeds in common"

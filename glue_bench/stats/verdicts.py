@@ -168,10 +168,12 @@ def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) 
     for group in assessed:
         pairs = [(arm, group.reference) for arm in group.arms if arm != group.reference]
         rows += contrast_rows(group, pairs, len(pairs), stepwise=False)
+
     homes = _homes(assessed, declared)
     arms_of_declared: set[str] = set()
     for pair in declared:
         arms_of_declared.update(pair)
+
     for place, group in enumerate(assessed):
         estimates: list[ColumnEstimate] = []
         for estimate in group.estimates:
@@ -180,6 +182,7 @@ def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) 
         pairs = [pair for pair, home in homes.items() if home == place]
         planned = replace(group, kind="declared", estimates=tuple(estimates))
         rows += contrast_rows(planned, pairs, len(declared))
+
     types: dict[str, Any] = {"agree": "Int64", "paired": "Int64"}
     for name in NUMBERS:
         types[name] = float
@@ -310,21 +313,25 @@ def contrast_rows(
     rows: list[dict[str, Any]] = []
     if not pairs:
         return rows
+
     for estimate in group.estimates:
         tests = [_test_row(group, estimate, pair) for pair in pairs]
         difference = np.array([row["difference"] for row in tests])
         error = np.array([row.get("error", np.nan) for row in tests])
         freedom = np.array([row.get("freedom", np.nan) for row in tests])
+
         p = two_sided(difference, error, freedom)
         of_pairs = np.array([row.get("p_paired", np.nan) for row in tests])
         adjusted = _adjusted(p, family, stepwise=stepwise)
         quantile = -stdtrit(freedom, ALPHA / 2 / family)
         half_width = quantile * error
+
         low, high = estimate.limits
         largest = high - low
         is_better = (difference > 0) ^ estimate.lowest_is_best
         direction = np.where(is_better, "better", "worse")
         verdict = np.where(adjusted < ALPHA, direction, "")
+
         decided = {
             "low": np.clip(difference - half_width, -largest, largest),
             "high": np.clip(difference + half_width, -largest, largest),
@@ -334,6 +341,7 @@ def contrast_rows(
             "p_paired": _adjusted(of_pairs, family, stepwise=stepwise),
             "verdict": verdict,
         }
+
         for place, row in enumerate(tests):
             row["family"] = family
             for name, values in decided.items():
@@ -355,9 +363,11 @@ def _test_row(group: Group, estimate: ColumnEstimate, pair: Pair) -> dict[str, A
     for name in pair:
         if name in estimate.untested:
             arms_by_reason.setdefault(estimate.untested[name], []).append(name)
+
     reasons = [f"{reason} ({', '.join(arms)})" for reason, arms in arms_by_reason.items()]
     if reference not in group.arms:
         reasons = [NO_COMMON_GROUP]
+
     mean = estimate.means.get(arm, math.nan)
     reference_mean = estimate.means.get(reference, math.nan)
     row: dict[str, Any] = {
@@ -371,8 +381,10 @@ def _test_row(group: Group, estimate: ColumnEstimate, pair: Pair) -> dict[str, A
         "seeds": estimate.kind,
         "why": "; ".join(reasons),
     }
+
     if reasons:
         return row
+
     variance, freedom = estimate.difference_variance(arm, reference)
     differences = estimate.differences(arm, reference)
     signs = np.sign(differences)

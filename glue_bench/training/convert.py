@@ -59,11 +59,13 @@ def convert_checkpoint(
             f"'{out}' is there already; "
             "give a folder that does not exist yet, nothing is overwritten"
         )
+
     quiet_transformers()
     digest = fingerprint(locate(source, revision))
     checkpoint = read_checkpoint(source, revision, digest)
     loaded = fitting_tokenizer(checkpoint, revision, tokenizer)
     start = graft(checkpoint, variant, options)
+
     with results_written_to(target, "choose another OUT"), whole_folder(target) as folder:
         record = {
             "source": source,
@@ -80,6 +82,7 @@ def convert_checkpoint(
             "tokenizer": None if loaded is None else tokenizer or source,
             "environment": versions().document(),
         }
+
         model = under_head(start, start.config) if start.head else encoder(start)
         state = dict(model.state_dict())
         if "pooler.dense.weight" not in checkpoint.weights:
@@ -88,8 +91,10 @@ def convert_checkpoint(
         model.save_pretrained(folder, state_dict=state)
         for path in folder.iterdir():
             path.chmod(0o644)  # safetensors makes its files private
+
         if loaded is not None:
             save_tokenizer(loaded, folder)
+
         text = json.dumps(record, indent=1, ensure_ascii=False)
         (folder / RECORD).write_text(f"{text}\n", encoding="utf-8")
     return record

@@ -217,8 +217,10 @@ def hub_texts(name: str) -> Sequence[str]:
         revision=revision or None,
         split="train",
     )
+
     if "text" not in loaded.column_names:
         raise UserError(f"{title} has no column 'text', only {', '.join(loaded.column_names)}")
+
     texts: Sequence[str] = loaded["text"]  # read from the disk row by row
     for row, text in enumerate(texts):
         if not isinstance(text, str):
@@ -232,6 +234,7 @@ def check_text(part: Part) -> None:
     """Raise UserError if a file cannot be read, or is not text throughout."""
     if not isinstance(part, Path):
         return
+
     about = f"corpus file '{part}'"
     try:
         check_file(part, sys.maxsize)

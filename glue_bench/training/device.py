@@ -128,6 +128,7 @@ def choose_compute(device: str = AUTO, precision: str = AUTO, graph: str = AUTO)
     if precision == AUTO:
         precision = os.environ.get(PRECISION_VARIABLE, AUTO)
     check_machine(device, precision, graph)
+
     is_available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -138,14 +139,17 @@ def choose_compute(device: str = AUTO, precision: str = AUTO, graph: str = AUTO)
             f"device '{device}' is not there: PyTorch {torch.__version__} sees none; "
             "leave --device out"
         )
+
     kind = device
     if device == AUTO:
         kind = next(name for name in is_available if is_available[name])
+
     keep_freed_memory()
     if kind == "cuda":
         # Newer GPUs would take cuDNN's attention first. It has no gradient for a bias that learns,
         # and with a mask its backward pass can give NaN at some lengths (pytorch/pytorch#196678).
         torch.backends.cuda.enable_cudnn_sdp(enabled=False)
+
     bf16 = precision == "bf16" or (precision == AUTO and is_faster_in_bf16(kind))
     compute = Compute(torch.device(kind), bf16, torch.get_num_threads())
     return replace(compute, graph=graph == AUTO and compute.name in MEASURED_GPUS)

@@ -119,12 +119,14 @@ class Evaluation:
         """Predict all splits, and score those with labels."""
         began = time.perf_counter()
         task = find_task(self.cell.task)
+
         model = FinishedClassifier(self.start)
         model.to(self.compute.device)
         counter = RowCounter(self.progress, sum(map(len, self.tokens.splits.values())))
         predictions: dict[str, np.ndarray] = {}
         scores: Scores = {}
         collapsed: list[str] = []
+
         for name in task.validation_splits:
             if name not in self.tokens.splits:
                 continue
@@ -134,9 +136,11 @@ class Evaluation:
             scores[name] = {**score_logits(task.name, logits, labels)}
             if is_collapsed(task.name, logits):
                 collapsed.append(name)
+
         for name in (*task.test_splits, *DIAGNOSTICS.get(task.name, ())):
             if name in self.tokens.splits:
                 predictions[name] = self.predict(model, name, counter)
+
         record = Record(
             cell=self.cell,
             scores=scores,

@@ -98,12 +98,14 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
         micro_batch_size=None,
         progress=ProgressReporter(progress),
     )
+
     with on_threads(compute.threads_for(start.hidden_size)):
         chosen = compute_of(inputs.arms[cell.arm], compute)
         rows = len(attempt.tokens.splits["train"])
         has_graph = chosen.graph and takes_fixed_steps(start, cell.hyperparameters, rows)
         attempt = replace(attempt, compute=replace(chosen, graph=has_graph))
         outcome = run_attempts(attempt, release_shared_memory)
+
     origins = {
         "started_from": start.digest,
         "diagnostic": inputs.tasks.diagnostic_digest(cell.task),
@@ -144,13 +146,16 @@ class Attempt:
         began = time.perf_counter()
         if self.compute.keeps_kernels:  # kernels lie between blocks that the last cell has freed
             return_freed()
+
         task = self.cell.task
         splits = self.tokens.splits
         model = self.new_model()
+
         fixed_steps = None
         if self.compute.graph:
             fixed_steps = shared_steps(model, self.cell.hyperparameters, self.compute)
             model = fixed_steps.model
+
         parameters = sum(parameter.numel() for parameter in model.parameters())
         history, predictions, training_seconds = self.train(model, fixed_steps)
         collapsed = [
@@ -161,9 +166,11 @@ class Attempt:
         for name in (*find_task(task).test_splits, *DIAGNOSTICS.get(task, ())):
             if name in splits:
                 predictions[name] = self.predict(model, name)
+
         settings = self.cell.hyperparameters
         scores = dict(history[-1].scores)
         scores.pop(HELD_OUT, None)
+
         record = Record(
             cell=self.cell,
             scores=scores,
@@ -179,6 +186,7 @@ class Attempt:
             environment=self.requested.environment(graphs=launches_graphs(fixed_steps)),
             precision=None if self.compute.bf16 == self.requested.bf16 else self.compute.precision,
         )
+
         inner_model = model.model if isinstance(model, NativeClassifier) else model
         return Outcome(record, predictions, inner_model, self)
 

@@ -127,6 +127,7 @@ class FixedSteps:
                 stacklevel=2,
             )
             return
+
         self.graphs[shape] = (graph, loss)
 
 

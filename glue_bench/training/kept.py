@@ -51,6 +51,7 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
     outcome.model.save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
     _set_defaults(folder, tokenizer, outcome.attempt.start)
+
     try:
         model = AutoModelForSequenceClassification.from_pretrained(folder)
         saved_tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -60,6 +61,7 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
         raise KeptModelError(
             f"transformers cannot use its kept model ({cause}); {ADVICE}"
         ) from error
+
     largest = max(1.0, float(np.abs(stored).max()))
     tolerance = TOLERANCE_IN_BF16 if outcome.attempt.compute.bf16 else TOLERANCE
     difference = float(np.abs(computed - stored).max())

@@ -95,9 +95,11 @@ def train(
     for module in model.modules():
         if isinstance(module, UsedRows):
             optimizer.register_step_pre_hook(module.decay_others)
+
     steps = settings.steps(steps_per_epoch)
     step = 0
     epoch = 0
+
     while step < steps:
         epoch += 1
         model.train()
@@ -112,6 +114,7 @@ def train(
             losses.append(loss)
             step += 1
             progress(step, steps, losses[-1].item)
+
         mean_loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
         if not math.isfinite(mean_loss):
             raise NonFiniteLossError(f"loss is {mean_loss} in epoch {epoch}")

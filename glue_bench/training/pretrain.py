@@ -139,24 +139,30 @@ class PretrainingLoop:
         self.settings = settings
         self.compute = compute
         self.progress = ProgressReporter(progress)
+
         self.tokenizer = arm.tokenizer
         self.vocabulary = Vocabulary.of(arm.tokenizer)
         self.text = inputs.text.packed_text(arm.tokenizer)
         self.kept_steps = () if job.is_search else settings.kept_steps
+
         self.validation: dict[str, np.ndarray] = {}
+
         reset_peak(compute.device)
         self.model = build_masked_lm(arm.start, settings.seed, settings.dropout)
         # transformers declares another first argument of `to`.
         self.model.to(compute.device)  # type: ignore[arg-type]
+
         # A batch that is computed in parts has no graph.
         is_fixed = compute.graph and settings.micro_batch_size == settings.rows
         self.optimizer = make_optimizer(self.model, settings, capturable=is_fixed)
         self.state = State()
+
         self.folder = PretrainingFolder(inputs.store, job.id)
         rate = settings.learning_rate
         saved = self.folder.resumed_state(compute, rate, self.kept_steps)
         if saved is not None:
             self.resume(saved)
+
         self.fixed_steps: FixedSteps | None = None
         self.batches = training_batches(
             self.text["train"], self.vocabulary, settings, self.state.step, is_fixed=is_fixed
@@ -170,6 +176,7 @@ class PretrainingLoop:
                 compute,
             )
             self.batches = made_ahead(self.batches)
+
         self.interrupts = Interrupts()
         self.is_between_steps = True
         self.saved_step = self.state.step
@@ -188,6 +195,7 @@ class PretrainingLoop:
         saved_at = time.perf_counter()
         state = self.state
         last_step = self.settings.steps
+
         try:
             with self.interrupts.listening():
                 while True:
@@ -260,11 +268,13 @@ class PretrainingLoop:
         """Return the outcome of a run that is at its last step."""
         if not self.validation:  # the last step was taken before this process began
             self.validate()
+
         state = self.state
         train_text = self.text["train"]
         segment_pairs = 0.0
         if train_text.cuts is not None:
             segment_pairs = round(np.count_nonzero(train_text.cuts) / len(train_text), 4)
+
         record = PretrainingRecord(
             pretraining=self.job,
             steps=state.step,
@@ -289,11 +299,13 @@ class PretrainingLoop:
         """Take one step."""
         state = self.state
         settings = self.settings
+
         batch, fixed_tensors = next(self.batches)
         self.model.train()
         # Dropout follows from the step alone, so that a continued run needs no generator's state.
         seed = seed_of(settings.seed, state.step, 0)
         rate = settings.learning_rate * rate_factor(settings, state.step)
+
         if self.fixed_steps:
             loss = self.fixed_steps.take(fixed_tensors, rate, seed)
         else:
@@ -303,6 +315,7 @@ class PretrainingLoop:
                 for part in batch.parts(settings.micro_batch_size)
             )
             loss = update(self.model, self.optimizer, rate, settings.clip_norm, losses)
+
         state.pending.append(loss)
         state.stream = hashlib.sha256(state.stream.encode() + batch.digest).hexdigest()
         state.tokens += batch.tokens
@@ -316,11 +329,13 @@ class PretrainingLoop:
         """
         self.model.eval()
         text = self.text["validation"]
+
         starts, documents = text.pieces
         loss_sum = np.zeros(len(starts))
         count = np.zeros(len(starts), dtype=np.int64)
         first_row = 0
         share = self.settings.mask_probability
+
         for batch in masked_evaluation_batches(text, self.vocabulary, share):
             # Find for each target the piece of text that it stands in.
             rows, columns = np.divmod(batch.places.numpy(), batch.ids.shape[1])
@@ -331,6 +346,7 @@ class PretrainingLoop:
             np.add.at(count, pieces, 1)
             first_row += len(batch.ids)
             self.progress.repeat_last()
+
         loss = float(loss_sum.sum() / count.sum())
         self.check(loss, "validation loss")
         self.validation = {"loss_sum": loss_sum, "count": count, "document": documents}

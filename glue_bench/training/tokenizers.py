@@ -62,6 +62,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     folder = locate(name, revision, weights=False)
     if not folder.is_dir():
         raise UserError(f"no tokenizer in '{name}', which is one file; {NAME_ONE}")
+
     try:
         for path in folder.iterdir():
             _check_tokenizer_file(path)
@@ -72,9 +73,11 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         segment_types(tokenizer)
     except Exception as error:  # transformers and tokenizers may raise anything for strange files
         raise _no_tokenizer(name, folder, error) from error
+
     if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
         # This is usual for GPT-2: padding is masked, so its token is not read.
         tokenizer.pad_token = tokenizer.eos_token
+
     special = set(tokenizer.all_special_tokens)
     has_words = not tokenizer.get_vocab().keys() <= special
     if not has_words and not _has_files(folder):
@@ -218,21 +221,25 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     """Train an uncased WordPiece tokenizer like BERT's. Equal texts give equal vocabularies."""
     if isinstance(texts, Iterator):  # the texts are read twice
         texts = list(texts)
+
     trained = wordpiece({})
     # The trainer numbers the characters that continue a word (`##c`) in the order of a hash map,
     # which differs from run to run and decides between equally frequent merges. Tokens given as
     # special are numbered first, in their order.
     inner = inner_characters(trained, texts)
     continuing = sorted(f"##{character}" for character in inner)
+
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         special_tokens=[*SPECIAL.values(), *continuing],
         show_progress=False,
     )
+
     trained.train_from_iterator(texts, trainer)
     tokenizer = wordpiece(trained.get_vocab())  # here inner characters are no special tokens
     cls = SPECIAL["cls_token"]
     sep = SPECIAL["sep_token"]
+
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",

@@ -157,6 +157,7 @@ def encode_split(
     ids = [np.empty(0, np.int32)]
     segments = [np.empty(0, np.uint8)]
     lengths: list[int] = []
+
     for first in range(0, len(frame), ROWS_AT_ONCE):
         chunk = frame.iloc[first : first + ROWS_AT_ONCE]
         encoded = tokenizer(
@@ -169,6 +170,7 @@ def encode_split(
         ids.append(np.fromiter(chain.from_iterable(encoded["input_ids"]), np.int32))
         segments.append(np.fromiter(chain.from_iterable(encoded["token_type_ids"]), np.uint8))
         lengths += map(len, encoded["input_ids"])
+
     labels = frame["label"].to_numpy()
     kind = np.float32 if labels.dtype.kind == "f" else np.int64
     return TokenisedSplit(

@@ -94,6 +94,7 @@ def check_native(arm: ArmInputs, start: NativeStart) -> None:
     """
     compute = Compute(torch.device("cpu"), bf16=False, threads=torch.get_num_threads())
     trial = make_trial(arm, start, compute)
+
     try:
         with drawing():
             model = trial.classifier()
@@ -106,17 +107,20 @@ def check_native(arm: ArmInputs, start: NativeStart) -> None:
             return
         cause = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"arm '{arm.name}': its model cannot be trained: {cause}") from error
+
     tolerance = (
         PART_OF_DIFFERENCE * np.ptp(first, axis=0).max() + PART_OF_LARGEST * np.abs(first).max()
     )
     change_in_time = float(np.abs(last - first).max())
     change_in_batch = float(np.abs(alone - first[1:]).max())
+
     if not change_in_time <= tolerance:  # this holds for NaN, too
         fault = f"when it reads the text again after others, by {change_in_time:.1e}"
     elif not change_in_batch <= tolerance:
         fault = f"beside a longer text than alone, by {change_in_batch:.1e}"
     else:
         return
+
     advice = "give another checkpoint"
     if getattr(start.config, "attention_type", None) == "block_sparse":  # BigBird
         advice = "set attention_type to original_full in its config.json, or " + advice

@@ -42,9 +42,11 @@ class WordRule:
         separates = special.copy()
         if tokenizer.unk_token_id is not None:
             separates[tokenizer.unk_token_id] = False  # [UNK] stands for a word
+
         mark = start_mark(tokens)
         starts: list[bool] = []
         joins: list[bool] = []
+
         for token in tokens:
             if mark is None:
                 starts.append(not token.startswith(CONTINUATION_MARK))
@@ -52,6 +54,7 @@ class WordRule:
                 starts.append(token.startswith(mark))
             bare = token.lstrip("".join(WORD_START_MARKS)).removeprefix(CONTINUATION_MARK)
             joins.append(has_letter(bare))
+
         return cls(
             starts=special | np.array(starts),
             joins=np.array(joins) & ~special,

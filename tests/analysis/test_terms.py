@@ -187,15 +187,18 @@ def test_the_loss_is_taken_once_with_all_terms_and_then_without_each_of_the_four
     model.blocks[0].attention.register_forward_hook(
         lambda _, inputs, __: biases.append(inputs[1].bias)
     )
+
     probes = [SimpleNamespace(masked=MaskedRow(ids, 0 * ids, ids)) for ids in IDS.numpy()]
     text = SimpleNamespace(probes=probes)
     table = input_sum(model, POSITIONS)
     subject = SimpleNamespace(
         model=model, sum=table, tokens=IDS, head_and_text=lambda _: (head, text)
     )
+
     rows = {row.measure: row for row in term_effects.measure_effect(subject).rows}
     with torch.no_grad():
         nine = terms.terms_of_input(model, table, IDS)
+
     first, _, *without_terms = biases  # the check of the sum, and the loss with all terms
     for term, bias in zip(FOUR, without_terms, strict=True):
         by_hand = (0 if first is None else first) - nine[term]

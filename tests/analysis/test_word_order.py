@@ -188,10 +188,12 @@ def test_two_swapped_words_by_hand(tokenizer, monkeypatch):
     text = HeldOut(packed, tokenizer)
     (probe,) = text.probes
     (((a, b), (c, d)),) = pairs(probe, 2, 0, text)
+
     ids = probe.ids.tolist()
     swapped = ids[:a] + ids[c:d] + ids[b:c] + ids[a:b] + ids[d:]
     places = [*range(a, b), *range(c, d)]
     swapped_places = [*range(a, a + d - c), *range(d - b + a, d)]
+
     vocabulary = len(tokenizer)
     logits = np.random.default_rng(0).normal(size=(vocabulary, vocabulary))
     outcomes = set()
@@ -204,6 +206,7 @@ def test_two_swapped_words_by_hand(tokenizer, monkeypatch):
         outcomes.add(is_preferred)
         sums = word_order.swap_sums(model_of_pairs(table), text, 2)
         assert sums.value == float(is_preferred)
+
     assert outcomes == {True, False}
 
 

@@ -62,6 +62,7 @@ def test_agreement_scores_both_systems_for_every_seed(tmp_path, make_bert, write
     )
     experiment = {"name": "tiny", "data": "demo", "checkpoint": str(checkpoint), "arms": ["add"]}
     experiment |= {"finetuning": {"learning_rates": [1e-3], "epochs": 1, "max_length": 32}}
+
     output = tmp_path / "both.csv"
     text = run(
         "agreement.py",
@@ -75,6 +76,7 @@ def test_agreement_scores_both_systems_for_every_seed(tmp_path, make_bert, write
         "-o",
         output,
     )
+
     lines = pd.read_csv(output)
     expected = [(system, seed) for seed in (1, 2) for system in ("Trainer", "glue-bench")]
     assert [*zip(lines["system"], lines["seed"], strict=True)] == expected

@@ -69,6 +69,7 @@ def test_one_table_in_every_format_is_one_frame(tmp_path, suffix):
     table = pd.DataFrame(
         {"system": ["a", "b"], "task": "t", "seed": [1, 2], "metric": "em", "score": [0.5, 0.25]}
     )
+
     path = tmp_path / f"t.{suffix}"
     if suffix == "csv":
         table.to_csv(path, index=False)
@@ -76,7 +77,9 @@ def test_one_table_in_every_format_is_one_frame(tmp_path, suffix):
         table.to_json(path, orient="records", lines=True)
     else:
         table.to_parquet(path)
+
     frame = read_frames([path]).drop(columns="file")
+
     expected = {
         "system": ["a", "b"],
         "task": ["t", "t"],

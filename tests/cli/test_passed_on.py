@@ -81,6 +81,7 @@ def test_what_a_function_is_asked_for_reaches_the_sweep(tiny, monkeypatch):
         "glue_bench.sweep.run.sweep", sweep := Mock(side_effect=UserError("enough"))
     )
     monkeypatch.setattr("glue_bench.sweep.request.check_before_work", lambda *_, **__: None)
+
     options = {
         "only": ["seed=1"],
         "dry_run": True,
@@ -92,12 +93,15 @@ def test_what_a_function_is_asked_for_reaches_the_sweep(tiny, monkeypatch):
         "graph": "off",
         "results": "elsewhere",
     }
+
     with pytest.raises(UserError, match="enough"):
         library.run(tiny(), data="hub", limit=7, plugins=["a.py", "b.py"], **options)
+
     experiment = sweep.call_args.args[0]
     assert experiment.data == "hub"
     assert experiment.limit == 7
     assert experiment.plugins == ["a.py", "b.py"]
+
     engine = Engine(
         workers=options.pop("workers"), address=options.pop("address"), slurm=options.pop("slurm")
     )

@@ -135,9 +135,11 @@ def test_what_a_run_has_predicted_is_handed_in(glue_bench, tiny, write_yaml, tmp
         tiny(arms=["add"], tasks=["mnli", "rte"], finetuning={"predict": ["validation", "test"]})
     )
     assert glue_bench("run", config, "--results", tmp_path).status == 0
+
     finished = tmp_path / "tiny"
     path = tmp_path / "x.zip"
     result = glue_bench("submit", finished, "--arm", "add", "-o", path, "--fill")
+
     assert result.status == 1
     assert (
         "filled with the majority class, not predicted: CoLA.tsv, SST-2.tsv, MRPC.tsv" in result.out
@@ -150,7 +152,9 @@ def test_what_a_run_has_predicted_is_handed_in(glue_bench, tiny, write_yaml, tmp
         "RTE.tsv: 12 rows; expected 3000",
         "AX.tsv: 12 rows; expected 1104",
     ]
+
     assert glue_bench("submit", "--check", path).out.splitlines() == result.err.splitlines()[1:]
+
     files = json.loads(path.with_suffix(".json").read_text())["files"]
     assert files["AX.tsv"]["cell_id"] == files["MNLI-m.tsv"]["cell_id"]
     assert files["AX.tsv"]["data"] == DemoSource().load("ax").digest

@@ -87,24 +87,30 @@ def test_what_is_finished_is_kept_when_a_run_is_ended(
     number, expected = ENDS[cause]
     before = signal.getsignal(signal.SIGTERM)
     moody.side_effect = lambda: signal.raise_signal(number)
+
     with monkeypatch.context() as patch:
         patch.delenv("GLUE_BENCH_CACHE")
         patch.setattr("glue_bench.files.user_cache_path", lambda _: signal.raise_signal(number))
         result = glue_bench("run", moody_config, "--results", tmp_path)
+
     assert result.status == expected
     assert "Traceback" not in result.err
+
     result = glue_bench("run", moody_config, "--results", tmp_path)
     assert result.status == expected
     assert "cells run: 1, done before: 0, failed: 0, left: 1\n" in result.out
     assert result.err.endswith(f"{cause}: {GOES_ON}")
+
     ending = "this process ends"
     if cause == "interrupted":
         ending = "ending what runs, then writing"
     assert f"{cause}: {ending}" in result.err
+
     has_tables = cause == "interrupted"
     assert (tmp_path / "tiny" / "leaderboard.md").exists() == has_tables
     assert ("Arm" in result.out) == has_tables
     assert ("(leaderboard.md, " in result.out) == has_tables
+
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -117,21 +123,26 @@ def test_a_run_without_a_file_is_the_experiment_that_it_prints_once_it_is_checke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "minilm").mkdir()
     make_bert("minilm/model", texts=("one two three",), positions=128)
+
     words = ["run", "--checkpoint", "minilm/model", "--arm", "add", "--arm", "native", "--seed", 1]
     words += ["--data", "demo", "--limit", 16, "--dry-run"]
+
     assert refused(*words, "--task", "x").startswith(
         "experiment: tasks: unknown task 'x'; known: cola, sst2, "
     )
+
     result = glue_bench(*words, "--task", "RTE")
     assert result.out.endswith("would run 8 of 8 cells, 0 are done, in runs/minilm-model\n")
     printed = result.err.split("experiment:\n")[1]
     assert printed.endswith('finetuning: {"learning_rates": [2e-05, 3e-05, 4e-05, 5e-05]}\n\n')
+
     monkeypatch.setattr(
         "huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path / "minilm" / "model")
     )
     assert glue_bench("run", "--checkpoint", "org/model", *words[3:]).out.endswith(
         "in runs/org-model\n"
     )
+
     (tmp_path / "printed.yaml").write_text(printed)
     again = glue_bench("run", "printed.yaml", "--dry-run").out
     assert TIMES.sub("TIME", again) == TIMES.sub("TIME", result.out)
@@ -215,6 +226,7 @@ def test_status_says_what_is_done_runs_has_failed_and_is_missing(
     config = write_yaml(tiny(arms=["add"], tasks=["cola"], seeds=[1, 2, 3]))
     part = tmp_path / "tiny"
     assert glue_bench("run", config, "--results", tmp_path, "--only", "seed=1").status == 0
+
     store = Store(part)
     now = time.time()
     _, second, third = (cell.id for cell in store.plan().cells)
@@ -222,6 +234,7 @@ def test_status_says_what_is_done_runs_has_failed_and_is_missing(
         Progress(id=second, worker="here:1", began=now - 9, updated=now, step=3, steps=9, loss=0.5)
     )
     store.write_failure(Failure(id=third, error="out of luck"))
+
     lines = glue_bench("status", part).out.splitlines()
     assert [" ".join(line.split()) for line in lines[:2]] == [
         "arm done running failed missing",
@@ -232,6 +245,7 @@ def test_status_says_what_is_done_runs_has_failed_and_is_missing(
         "failed: add on cola, rate 0.001, seed 3: out of luck",
     ]
     assert lines[-1] == f"1 of 3 cells done, 1 running, 1 failed, 0 missing in {part}"
+
     document = json.loads(glue_bench("status", part, "--format", "json").out)
     expected = {"done": 1, "running": 1, "failed": 1, "missing": 0}
     assert document["cells"] == expected

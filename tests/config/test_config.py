@@ -42,13 +42,16 @@ def test_settings_of_a_task_take_the_place_of_shared_ones():
         "max_steps": 7,
         "tasks": {"RTE": task_settings, "cola": {"epochs": 2}},
     }
+
     settings = loaded(finetuning=given).finetuning
+
     assert [settings.rates(task) for task in ("rte", "cola", "mrpc")] == [
         [1e-4],
         [1e-5, 2e-5],
         [1e-5, 2e-5],
     ]
     assert [settings.limit(task) for task in ("rte", "cola", "mrpc")] == [100, None, None]
+
     rte = settings.hyperparameters("rte", 1e-4)
     cola = settings.hyperparameters("cola", 2e-5)
     assert (rte.learning_rate, rte.epochs, rte.batch_size, rte.max_length, rte.clip_norm) == (
@@ -60,6 +63,7 @@ def test_settings_of_a_task_take_the_place_of_shared_ones():
     )
     assert (cola.learning_rate, cola.epochs, cola.batch_size, cola.max_length) == (2e-5, 2, 32, 128)
     assert settings.hyperparameters("mrpc", 1e-5).epochs == 5
+
     assert rte.steps(in_epoch=2) == 6
     assert cola.steps(in_epoch=2) == 4
     assert rte.steps(in_epoch=100) == 7

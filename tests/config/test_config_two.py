@@ -42,6 +42,7 @@ def test_each_of_two_tasks_has_its_own_settings_beside_shared_ones_away_from_the
     settings = loaded(
         finetuning=shared | {"learning_rates": [2e-5, 3e-5], "tasks": tasks}
     ).finetuning
+
     sizes = {}
     for task in ("cola", "rte", "mrpc"):
         values = settings.hyperparameters(task, 1e-3)
@@ -49,6 +50,7 @@ def test_each_of_two_tasks_has_its_own_settings_beside_shared_ones_away_from_the
         assert values.warmup_ratio == 0.2
         assert values.weight_decay == 0.3
         assert values.max_steps == 90
+
     expected = {"cola": (2, 16, 128), "rte": (7, 8, 64), "mrpc": (7, 16, 128)}
     assert sizes == expected
     assert [settings.rates(task) for task in sizes] == [[2e-5, 3e-5], [1e-4], [2e-5, 3e-5]]

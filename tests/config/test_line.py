@@ -51,6 +51,7 @@ def test_each_option_is_the_key_of_the_file_with_its_name():
         limit=20,
         name="mine",
     )
+
     expected = {
         "name": "mine",
         "data": "demo",
@@ -66,6 +67,7 @@ def test_each_option_is_the_key_of_the_file_with_its_name():
             "max_length": 64,
         },
     }
+
     assert described == expected
 
 

@@ -105,9 +105,11 @@ def test_describe(write):
         "STS-B/dev.tsv": f"{PAIR}\tscore\na\tb\t0.0\nc\td\t5.0\n",
         "QQP/dev.tsv": "question1\tquestion2\tis_duplicate\na\tb\t1\nc\n",
     }
+
     table = describe(open_source(str(write(files))))
     assert list(table.columns) == DESCRIPTION
     tables = dict(list(table.groupby("task")))
+
     rte = tables["rte"]
     assert rte[["rows", "official_rows", "status", "labels"]].to_numpy().tolist() == [
         [2, 2490, "partial", "entailment 50% / not_entailment 50%"],
@@ -116,10 +118,12 @@ def test_describe(write):
     ]
     assert rte["digest"].map(len).tolist() == [12, 0, 12]
     assert "0.0-5.0 mean 2.5" in tables["stsb"]["labels"].tolist()
+
     mnli = tables["mnli"][["rows", "status", "split"]]
     expected = [[0, "missing", ""]]
     assert mnli.to_numpy().tolist() == expected
     assert tables["qqp"]["skipped"].tolist() == [0, 1, 0]
+
     assert tables["wnli"]["status"].tolist() == ["not the official rows"] * 3
     assert tables["wnli"]["difference"].tolist() == ["other rows"] * 3
 

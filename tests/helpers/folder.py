@@ -73,6 +73,7 @@ class Folder:
         job = pretraining_with(arm, seed, STEPS, variant=arm, is_search=search, settings=settings)
         if planned:
             self.pretrainings[job.id] = job
+
         points: list[LossPoint] = []
         for step in (1, STEPS):
             validation_loss = loss + 1 / step
@@ -84,6 +85,7 @@ class Folder:
                 validation_loss=validation_loss,
             )
             points.append(point)
+
         facts = {
             "tokens": 100 * STEPS,
             "seconds": seconds,
@@ -92,9 +94,11 @@ class Folder:
             "train_loss": loss,
             "validation_loss": points[-1].validation_loss,
         }
+
         if search:
             self.store.write(pretrained_of(job, **facts))
             return
+
         draw = self._draw(job.id)
         counts = np.full(12, 10)
         losses = {
@@ -105,11 +109,13 @@ class Folder:
         right = draw.integers(5, 10, 12).astype(float)
         share = float(right.sum() / counts.sum())
         measure = Measure(name="swap_1", value=share, standard_error=0.01, n=12)
+
         facts |= {
             "weights": {STEPS: digest(f"weights {job.id}")},
             "measure_tokens": 100,
             "measures": (measure,),
         }
+
         record = pretrained_of(job.model_copy(update={"rate": rate}), **facts)
         self.store.write(record, losses=losses, sums={"swap_1": np.stack([right, counts])})
 
@@ -174,11 +180,14 @@ class Folder:
             held_out_share=0.1,
             **self._start(arm, pretraining_seed, steps),
         )
+
         if planned:
             self.cells[cell.id] = cell
+
         gold = np.arange(ROWS) % TASKS[task].num_labels
         labels = self._draw(task).permutation(gold) if self.bits else gold
         self.labels[task] = {"gold": dict.fromkeys(TASKS[task].columns, labels)}
+
         if recorded:
             self._record(cell, gold, right, like or cell.id, facts)
         return cell.id

@@ -259,19 +259,24 @@ def contrast(
     """
     number = len(columns)
     scores = scores_of(columns)
+
     spreads = spreads_of(scores, arms)
     examples = sum(of_examples(column, arm, reference) for column in columns) / number**2
     shared = sum(of_both(column, arm, reference) for column in columns) / number**2
     total = sum(spread.variance[arm] + spread.variance[reference] for spread in spreads)
+
     weight = weight_of_few(sum(spread.pooled_freedom for spread in spreads))
     squares = weight**2 * sum(squares_of(spread, arm, reference) for spread in spreads)
     squares += squares_of_documents(columns[0], examples)
     freedom = (examples + max(0.0, weight * total - shared)) ** 2 / squares
+
     difference = mean_of_arm(scores, arm) - mean_of_arm(scores, reference)
     error = math.sqrt(examples + max(0.0, total - shared))
     half = float(t.ppf(1 - 0.025 / family, freedom)) * error
     widest = float(np.mean([column.limits[1] - column.limits[0] for column in columns]))
+
     p = 2 * float(t.sf(abs(difference) / error, freedom))
+
     return {
         "difference": difference,
         "error": error,

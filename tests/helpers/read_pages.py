@@ -164,6 +164,7 @@ def latex_text(source: str) -> str:
     text = ""
     last = ""
     readable = source.replace(r"\ensuremath{-}", "-").replace(r"\char34", r"\char")
+
     for token in _TOKEN.findall(readable):
         assert token not in set("&%$#_^~"), f"unescaped {token} in {source}"
         if token in "{}":
@@ -180,6 +181,7 @@ def latex_text(source: str) -> str:
             assert not (is_word and swallows), f"{last} swallows {token}"
             text += token
         last = token
+
     assert depth == 0
     return text
 

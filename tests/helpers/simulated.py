@@ -138,14 +138,17 @@ def outcomes_of(
     owners = np.repeat(np.arange(len(predictions)), counts)
     seeds = np.concatenate([np.arange(1, count + 1) for count in counts])
     stacked = np.concatenate(list(predictions.values()))
+
     measure = MEASURES[column]
     metric = options.pop("metric", measure.metric)
     if metric != measure.metric:
         kinds = {"loss": loss, "accuracy": accuracy, "share": accuracy}
         kind = kinds.get(metric, correlation)
         measure = replace(kind(column, measure.title), metric=metric)
+
     sums = example_terms(metric, stacked, labels).sum(axis=0, dtype=float)
     scores = options.pop("scale", 100.0) * score_from_sums(metric, sums, len(labels))
+
     values = {
         "measure": measure,
         "task": COLUMNS[column][0] if column in COLUMNS else column,

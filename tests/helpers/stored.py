@@ -130,21 +130,26 @@ def plan_with(*cells: Cell, **parts: Any) -> Plan:
     config = parts.pop("config", {})
     source = parts.pop("data_source", "tsv")
     name = parts.pop("experiment", "toy")
+
     if "pretraining" in config:
         config = config | {"pretraining": {"corpus": "text", "steps": 1} | config["pretraining"]}
     start = "scratch" if "pretraining" in config else "org/{}"
+
     arms: dict[str, dict[str, Any]] = {}
     for job in (*cells, *parts.get("pretrainings", ())):
         checkpoint = start.format(job.arm)
         arms[job.arm] = {"name": job.arm, "variant": job.variant, "checkpoint": checkpoint}
+
     usual = {"variant": "add", "checkpoint": "scratch"}
     if not arms:
         arms["add"] = {"name": "add", **usual}
     for arm in config.get("arms", ()):
         arms[arm["name"]] = arms.get(arm["name"], usual) | arm
+
     # The first cell of a task says what its data are.
     digests = {cell.task: cell.data for cell in reversed(cells)}
     tasks = {cell.task: TaskFacts(source=source, digest=digests[cell.task]) for cell in cells}
+
     values = {"name": name, "data": source, "tasks": [*tasks] or ["rte"], "seeds": [1]}
     experiment = Experiment.model_validate({**values, **config, "arms": [*arms.values()]})
     facts = {
@@ -152,6 +157,7 @@ def plan_with(*cells: Cell, **parts: Any) -> Plan:
         "tasks": tasks,
         "tokens": dict.fromkeys(tasks, 1),
     }
+
     return Plan(experiment=experiment, cells=cells, **facts | parts)
 
 
@@ -297,6 +303,7 @@ class Bench:
         experiment's folder.
         """
         cells = [self._cell(entry) for entry in self.cells]
+
         arms: dict[str, Any] = {}
         for name, facts in self.arms.items():
             # Given arms have a shape; what else they are they say themselves.
@@ -305,15 +312,18 @@ class Bench:
         for name, facts in parts.get("arms", {}).items():
             arms[name] = {"summary": "", **facts}
         parts["arms"] = arms
+
         jobs = [getattr(record, "pretraining", record) for record, *_ in self.pretrained.values()]
         parts.setdefault("pretrainings", tuple(jobs))
         sources = [task["source"] for task in self.tasks.values()]
         source = parts.setdefault("data_source", sources[0] if sources else "tsv")
+
         tasks: dict[str, Any] = {}
         for cell in cells:
             facts = {"source": source} | self.tasks.get(cell.task, {})
             tasks[cell.task] = facts | {"digest": cell.data}
         parts["tasks"] = tasks
+
         self.store.write_plan(plan_with(*cells, **parts), self.labels)
         for name, (entry, facts) in self.runs.items():
             self._write_run(name, record_of(self._cell(entry), **facts))

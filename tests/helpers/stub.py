@@ -64,6 +64,7 @@ class StubWorker:
     def run(self, job: Job) -> Result:
         """Do a job, unless a mishap keeps it from that."""
         mishap = self._begin(job)
+
         if mishap == "hang":
             os.kill(os.getpid(), signal.SIGSTOP)
         if mishap == "die":
@@ -72,6 +73,7 @@ class StubWorker:
             raise DiskError("this machine has other files")
         if mishap == "refuse":
             raise UserError("this machine has other files")
+
         result: Result = Failure(id=job.id, error="ValueError: no")
         if "raise" in mishap:
             self.store.write_failure(result)
@@ -79,6 +81,7 @@ class StubWorker:
             result = self._pretrain(job, mishap)
         else:
             result = self._finetune(job)
+
         if "late" in mishap:
             os.kill(os.getpid(), signal.SIGKILL)
         self.store.progress.drop(job.id)

@@ -245,12 +245,14 @@ def tupe_shapes() -> dict[str, tuple[int, ...]]:
         (f"{encoder}pos_q_linear", f"{encoder}pos_k_linear", f"{lm_head}dense"), (16, 16)
     )
     norms = [f"{encoder}pos_ln", f"{encoder}emb_layer_norm", f"{lm_head}layer_norm"]
+
     shapes: dict[str, tuple[int, ...]] = {
         f"{encoder}embed_tokens.weight": (250, 16),
         f"{encoder}pos.weight": (21, 16),
         f"{encoder}relative_attention_bias.weight": (33, 2),
     }
     shapes |= {"decoder.lm_head.weight": (250, 16), "decoder.lm_head.bias": (250,)}
+
     for block in (f"{encoder}layers.0.", f"{encoder}layers.1."):
         shapes |= {
             f"{block}self_attn.in_proj_weight": (48, 16),
@@ -262,6 +264,7 @@ def tupe_shapes() -> dict[str, tuple[int, ...]]:
             f"{block}fc2": (16, 32),
         }
         norms += [f"{block}self_attn_layer_norm", f"{block}final_layer_norm"]
+
     for name, shape in linears.items():
         shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
     return shapes | {f"{name}.{part}": (16,) for name in norms for part in ("weight", "bias")}

@@ -119,6 +119,7 @@ def plainly_trained(
             undecayed.append(weight)
         else:
             decayed.append(weight)
+
     optimizer = torch.optim.AdamW(
         [
             {"params": decayed, "weight_decay": chosen.weight_decay},
@@ -131,6 +132,7 @@ def plainly_trained(
     schedule = get_linear_schedule_with_warmup(
         optimizer, math.ceil(chosen.warmup_ratio * steps), steps
     )
+
     losses = []
     for parts in islice(batches, steps):
         model.train().zero_grad()
@@ -145,6 +147,7 @@ def plainly_trained(
         optimizer.step()
         schedule.step()
         losses.append(total)
+
     return losses
 
 
@@ -170,6 +173,7 @@ class Tiny:
         path.mkdir(exist_ok=True)
         (path / "text.txt").write_text("\n".join(counting()))
         word_tokenizer().save_pretrained(path / "words")
+
         usual = {
             "corpus": [str(path / "text.txt")],
             "tokenizer": str(path / "words"),
@@ -178,6 +182,7 @@ class Tiny:
         }
         usual |= {"batch_tokens": 8 * LENGTH, "learning_rates": [3e-3], "warmup_ratio": 0.1}
         usual |= {"validation_share": 0.1, "validations": 2}
+
         experiment = load_experiment(
             {
                 "name": "tiny",
@@ -193,6 +198,7 @@ class Tiny:
                 "finetuning": {"learning_rates": [1e-3], "max_length": LENGTH},
             }
         )
+
         inputs = Inputs(experiment, path / "results")
         ((run,), _) = settle_jobs(inputs)
         return cls(run, inputs)

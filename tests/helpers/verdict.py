@@ -126,11 +126,13 @@ def faults_of(outcome: Outcome, verb: str, work: str) -> list[str]:
     longest = max((len(line.encode(errors="replace")) for line in printed.splitlines()), default=0)
     is_one_line = lines.startswith("error: ") and lines.count("\n") == 1
     statuses = (0, 1, 2) if verb in FINDING else (0, 2)
+
     faults: list[str] = []
     if outcome.crash:
         faults.append(outcome.crash)
     elif outcome.status not in statuses:
         faults.append(f"exit status {outcome.status}")
+
     if outcome.grown > MAX_GROWTH:
         faults.append(f"grew by {outcome.grown >> 20} MiB")
     if UNSHOWN.search(printed):
@@ -139,8 +141,10 @@ def faults_of(outcome: Outcome, verb: str, work: str) -> list[str]:
         faults.append("a traceback")
     if outcome.status == 2 and (outcome.out or not is_one_line):
         faults.append("the refusal is not one line")
+
     if longest > MAX_LINE_BYTES:
         faults.append(f"a line of {longest} bytes")
+
     cache = os.environ["GLUE_BENCH_CACHE"]
     allowed = (cache, tempfile.gettempdir(), "/dev/null", "/proc/self/", work)
     faults += [f"touched {path}" for path in outcome.touched if not path.startswith(allowed)]

@@ -52,6 +52,7 @@ def test_a_block_equals_torchs(norm_first):
         norm_first=norm_first,
         dtype=torch.float64,
     ).eval()
+
     attention = layer.self_attn
     attention.in_proj_weight = block.attention.qkv.weight
     attention.in_proj_bias = block.attention.qkv.bias
@@ -60,6 +61,7 @@ def test_a_block_equals_torchs(norm_first):
     layer.linear2 = block.down
     layer.norm1 = block.attention_norm
     layer.norm2 = block.norm
+
     for mask in (None, MASK):
         expected = layer(HIDDEN, src_key_padding_mask=None if mask is None else ~mask)
         actual = block(HIDDEN, PLAIN, mask)

@@ -99,9 +99,11 @@ def cases(*, read: bool) -> list[Any]:
         for family in families
         for value in values
     ]
+
     settings_of_cases += [
         (family, "pad_token_id", None, True) for family in FAMILIES if (family in ROBERTA) != read
     ]
+
     return [
         pytest.param(
             *case, id=f"{case[0]}-{case[1]}={case[2]}", marks=() if quick else pytest.mark.slow

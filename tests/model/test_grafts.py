@@ -74,11 +74,14 @@ def test_untied_graft_starts_at_the_position_term_of_the_first_block(tmp_path):
             or name.endswith("qkv.bias")
         ):
             tensor.zero_()
+
     table = checkpoint.weights["variant.positions.weight"]
     table /= table.std(dim=1, keepdim=True)  # then positions are all of the sum
+
     base, untied = (
         encoder(s.config, s.weights) for s in (checkpoint, graft(checkpoint, "untied", {}))
     )
+
     with torch.no_grad():
         hidden = base.hidden_states(tokens(1, 9))[0][0]
         query, key, _ = (
@@ -86,6 +89,7 @@ def test_untied_graft_starts_at_the_position_term_of_the_first_block(tmp_path):
         )
         expected = query @ key.transpose(1, 2) / HEAD_SIZE**0.5
         scores = untied.variant.position_scores(9)[0, :, 1:, 1:]  # position i is row i + 1
+
     assert float(expected.abs().mean()) > 0.1
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=1e-4)
 

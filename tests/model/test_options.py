@@ -134,6 +134,7 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(tiny, wr
     assert canonical_options("wide", {"times": 1, "factor": 2, "names": ["a"]}) == {}
     given = {"times": 2, "factor": 3, "names": ["b"]}
     assert canonical_options("wide", given) == given
+
     message = "option '{}' of variant 'wide': input should be a valid "
     made_with = "variant 'wide' cannot be made with options"
     cases = [
@@ -144,6 +145,7 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(tiny, wr
         ({"factor": None}, message.format("factor")),
         ({"times": 0}, f"{made_with} {{'times': 0}}: index 0 is out of bounds"),
     ]
+
     for options, expected in cases:
         arm = {"variant": "wide", "options": options}
         experiment = load_experiment(tiny(arms=[arm], plugins=[str(plugin)]))

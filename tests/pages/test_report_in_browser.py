@@ -76,13 +76,16 @@ class Browser:
             *FLAGS,
         ]
         command.append(f"--user-data-dir={folder}")
+
         self.process = subprocess.Popen(
             command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
+
         self.unread = b""
         self.number = 0
         self.events = []
         self.session = {}
+
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self.session = {"sessionId": attached["sessionId"]}
@@ -228,17 +231,20 @@ def test_what_has_no_number_stays_below_and_units_count(browser, tmp_path, page)
         "-3.00 to 1.00",
         "–",  # noqa: RUF001
     ]
+
     rows = "".join(
         f"<tr><th>{text}</th><td></td><td class='number'>{text}</td></tr>"
         for text in sorted(ranked)
     )
     head = "<tr><th>a</th><th>b</th><th class='number'>c</th></tr>"
     body = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
     script = page.read_text(encoding="utf-8").partition("<script>")[2].partition("</script>")[0]
     path = tmp_path / "table.html"
     path.write_text(
         f"<!doctype html><meta charset='utf-8'>{body}<script>{script}</script>", encoding="utf-8"
     )
+
     browser.open(path)
     for order in (ranked, [*ranked[-2::-1], ranked[-1]]):
         browser.click(f"{HEADING} button")

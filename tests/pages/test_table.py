@@ -201,6 +201,7 @@ def test_latex_has_no_overfull_box(layout, tmp_path):
     for number in range(20):
         rows[f"c{number}"] = ["100.00"] * 3
         columns[f"c{number}"] = Column("MNLI-mm†", show=str)
+
     lines = [
         rf"\documentclass[{layout}]{{article}}",
         r"\usepackage{booktabs,graphicx}",
@@ -210,10 +211,12 @@ def test_latex_has_no_overfull_box(layout, tmp_path):
         "",
     ]
     (tmp_path / "page.tex").write_text("\n".join(lines))
+
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
     ended = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, encoding="latin-1", check=False
     )
+
     assert ended.returncode == 0, ended.stdout[-2000:]
     assert "Overfull" not in ended.stdout
 

@@ -127,6 +127,7 @@ def test_r3_is_the_mean_over_pretrainings_of_the_means_over_their_seeds(bench, t
     generator = np.random.default_rng(0)
     labels = np.arange(30) % 3
     values: dict[int, list[float]] = {1: [], 2: []}
+
     finish(bench, "mnli")
     for cell in bench.cells:
         is_right = generator.random(30) < 0.7
@@ -134,12 +135,14 @@ def test_r3_is_the_mean_over_pretrainings_of_the_means_over_their_seeds(bench, t
         splits = {"validation_matched": np.zeros((1, 3)), "test_ax": np.eye(3)[guesses]}
         bench.predict(cell["cell_id"], splits)
         values[cell["pretraining_seed"]].append(100 * matthews_corrcoef(labels, guesses))
+
     diagnostic = Diagnostic(
         path=tmp_path / "diagnostic-full.tsv",
         pairs=pd.DataFrame({"text_a": "a", "text_b": "b", "label": labels}),
         phenomena={("", ""): np.ones(30, bool)},
     )
     row = diagnostics_page(open_board(bench.plan()), diagnostic).rows.iloc[0]
+
     means = [np.mean(values[1]), np.mean(values[2])]
     assert row["n"] == 2
     assert row["mean"] == pytest.approx(np.mean(means))
@@ -154,6 +157,7 @@ def test_rows_of_a_forest_have_the_lowest_loss_on_top_behind_the_planned_ones(be
         "d": (4.0, 4.0),
         "e": (3.5, 3.5),
     }
+
     documents = np.arange(8)
     counts = np.full(8, 50)
     for arm, by_seed in levels.items():
@@ -162,9 +166,11 @@ def test_rows_of_a_forest_have_the_lowest_loss_on_top_behind_the_planned_ones(be
             sums = (level + 0.001 * documents) * counts
             pieces = {"loss_sum": sums, "count": counts, "document": documents}
             bench.pretrain(arm, seed, pieces=pieces)
+
     path = bench.plan(config={"protocol": {"contrasts": [["d", "add"]]}})
     comparison = compare(open_board(path))
     rows = forest_rows(comparison, "validation_loss")
+
     assert [arm for arm, _ in rows.index] == ["d", "b", "c", "e"]
     assert rows["planned"].tolist() == [True, False, False, False]
     seeds = rows["seeds"]["b", "add"]

@@ -41,6 +41,7 @@ def crowded(tmp_path_factory) -> Path:
     pretrainings, failures.
     """
     folder = Folder(tmp_path_factory.mktemp("crowded") / "toy")
+
     for arm, right in (("add", 0.8), ("untied", 0.6)):
         for seed in (1, 2):
             folder.pretrain(arm, seed)
@@ -49,13 +50,16 @@ def crowded(tmp_path_factory) -> Path:
         for task in ("mnli", "rte"):
             for seed, pretraining_seed in ((1, 1), (2, 1), (1, 2), (2, 2)):
                 folder.run(arm, task, seed, pretraining_seed, right=right)
+
     folder.run("add", "rte", 3, recorded=False)
     folder.fail("untied", "rte", 3)
+
     earlier = {"planned": False, "right": 0.99}
     elsewhere = {
         "environment": {"processor": "another", "device": "cpu", "threads": 8},
         "seconds": 9e5,
     }
+
     folder.run("four-term", "rte", **earlier)
     folder.run("untied", "mnli", 5, **earlier)
     folder.run("add", "rte", 9, options={"init": "random"}, parameters=9**9, **elsewhere, **earlier)
@@ -66,6 +70,7 @@ def crowded(tmp_path_factory) -> Path:
     folder.pretrain("add", 3, rate=2e-3, seconds=9e6, planned=False)
     folder.pretrain("four-term", 1, planned=False)
     folder.pretrain("untied", 0, rate=9e-3, search=True, loss=1.0, planned=False)
+
     return folder.plan()
 
 
@@ -109,6 +114,7 @@ def test_what_is_outside_the_plan_changes_nothing_of_a_run(tmp_path):
     pruned = tmp_path / "pruned"
     place = tmp_path / "wide"
     printed = []
+
     tiny_runs.run(
         tiny_runs.experiment(arms=["add", "none"], finetuning={"learning_rates": [1e-3, 2e-3]}),
         place,
@@ -117,6 +123,7 @@ def test_what_is_outside_the_plan_changes_nothing_of_a_run(tmp_path):
     (place / "tiny.yaml").write_text(yaml.safe_dump(tiny_runs.experiment()))
     shutil.copytree(place, pruned)
     prune(pruned / "tiny")
+
     for results in (pruned, place):
         config = results / "tiny.yaml"
         folder = results / "tiny"
@@ -133,4 +140,5 @@ def test_what_is_outside_the_plan_changes_nothing_of_a_run(tmp_path):
         printed.append(
             [re.sub(rf"\d\d:\d\d:\d\d|{results}|{LEFT_OUT.pattern}", "", text) for text in texts]
         )
+
     assert printed[0] == printed[1]

@@ -124,6 +124,7 @@ def trained(folder: Path) -> Inputs:
         "num_hidden_layers": 1,
     }
     scratch |= {"num_attention_heads": 2, "intermediate_size": 8}
+
     pretraining = {
         "corpus": [str(folder)],
         "steps": 1,
@@ -131,6 +132,7 @@ def trained(folder: Path) -> Inputs:
         "length": 16,
         "learning_rates": [1e-3],
     }
+
     values = {
         "name": "toy",
         "data": "demo",
@@ -139,6 +141,7 @@ def trained(folder: Path) -> Inputs:
         "tasks": ["rte"],
         "seeds": [1],
     }
+
     return Inputs(
         load_experiment(values | {"scratch": scratch, "pretraining": pretraining}), folder / "none"
     )

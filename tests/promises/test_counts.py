@@ -72,12 +72,15 @@ def test_counts_are_those_of_the_files(uneven, tmp_path):
     cells = planned(uneven)
     records = [cell["record"] for cell in cells if cell["record"]]
     states = [cell["state"] for cell in cells if cell["arm"] == "untied"]
+
     scores: list[float | None] = []
     for record in records:
         for values in record["scores"].values():
             scores += values.values()
+
     pretrainings = len({record["cell"]["pretraining_seed"] for record in records})
     runs = (len(records), len(cells))
+
     counts = [
         ("status", r"(\d+) of (\d+) cells done", *runs),
         (
@@ -92,9 +95,11 @@ def test_counts_are_those_of_the_files(uneven, tmp_path):
         ("card", r"\| RTE +\| validation .* \| +(\d+) \| +0.001 \|", pretrainings),
         ("export", r'"num_samples": (\d+)', pretrainings),
     ]
+
     texts: dict[str, str] = {}
     for reader in {claim[0] for claim in counts}:
         texts[reader] = re.sub("<[^>]*>", " ", read(reader, uneven, tmp_path / reader))
+
     for reader, pattern, *expected in counts:
         matches = list(re.finditer(pattern, texts[reader]))
         assert matches, pattern
@@ -193,6 +198,7 @@ def test_logs_of_two_protocols_arms_or_records_have_one_name_exactly_where_they_
     """And they, and cards, name the epoch where it is the best."""
     folder = Folder(tmp_path / "toy")
     all_logs: list[tuple[Any, ...]] = []
+
     for seed, pretraining_seed in product((1, 2, 3), (1, 2)):
         # The first rate has the better median, the second one the better mean.
         folder.run(
@@ -205,6 +211,7 @@ def test_logs_of_two_protocols_arms_or_records_have_one_name_exactly_where_they_
         )
         folder.run("add", "rte", seed, pretraining_seed, rate=2e-3, right=0.7)
         folder.run("untied", "rte", seed, pretraining_seed)
+
     for number, protocol in enumerate([*PROTOCOLS, PROTOCOLS[0]]):
         if number == len(PROTOCOLS):  # the same one of another record
             folder.run("untied", "rte", right=0.5)
@@ -214,5 +221,6 @@ def test_logs_of_two_protocols_arms_or_records_have_one_name_exactly_where_they_
         for text in (str(exported), glue_bench.card(results, "add").text):
             match = re.search(r"best[^.\n]{0,30}epoch|epoch[^.\n]{0,30}best", text)
             assert bool(match) == (protocol["epoch"] == "best"), text
+
     for (number, name, log), (other_number, other_name, other_log) in combinations(all_logs, 2):
         assert (name == other_name) == (log == other_log), (number, other_number)

@@ -68,6 +68,7 @@ def experiments_of(base: Path) -> dict[str, dict[str, Any]]:
     """
     work = base / "work"
     second_arm = {"name": "other", "variant": "untied", "options": {"segments": "scores"}}
+
     experiments = {
         "experiment": tiny_runs.experiment(
             arms=["add", second_arm],
@@ -83,6 +84,7 @@ def experiments_of(base: Path) -> dict[str, dict[str, Any]]:
             checkpoint="scratch",
         ),
     }
+
     for kind, variant in CHECKPOINTS.items():
         experiments[kind] = tiny_runs.experiment(
             pretraining=None,
@@ -92,6 +94,7 @@ def experiments_of(base: Path) -> dict[str, dict[str, Any]]:
             arms=[variant],
             scratch=None,
         )
+
     return experiments
 
 

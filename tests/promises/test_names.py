@@ -129,6 +129,7 @@ def columns_of(comparison: Comparison) -> set[str]:
     """Return the names of the columns of all frames."""
     results = comparison.board.results
     pages = list(pages_of(comparison, tuple(results.arms.index)))
+
     frames = [
         leaderboard_frame(comparison),
         comparison.contrasts,
@@ -142,6 +143,7 @@ def columns_of(comparison: Comparison) -> set[str]:
         *(value for value in vars(results).values() if isinstance(value, pd.DataFrame)),
         *(page.rows for page in pages),
     ]
+
     names: set[str] = set()
     for frame in frames:
         names.update(map(str, [*frame.columns, *frame.index.names]))

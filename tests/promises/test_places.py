@@ -151,6 +151,7 @@ def own_starts(folder: Path) -> dict[str, object]:
     checkpoint = str(save_bert(folder / "bert", texts=("the old cat chased a dog",)))
     plugin = folder / "my_variant.py"
     plugin.write_text(tiny_runs.PLUGIN, encoding="utf-8")
+
     arms = [
         {"name": "kept", "variant": "native", "checkpoint": checkpoint},
         {"name": "mine", "checkpoint": checkpoint, "variant": "mine", "tokenizer": checkpoint},
@@ -161,6 +162,7 @@ def own_starts(folder: Path) -> dict[str, object]:
             "tokenizer": checkpoint,
         },
     ]
+
     return tiny_runs.experiment(
         data=str(tiny_runs.glue()),
         plugins=[str(plugin)],

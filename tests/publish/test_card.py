@@ -222,20 +222,24 @@ def test_the_base_model_is_named_where_it_is_the_hubs_and_no_folder(bench, monke
     """Without a revision the cache of the hub tells; where an arm lies on the disk is private."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     (tmp_path / "models--org--cached").mkdir()
+
     arms = [
         {"name": "pinned", "checkpoint": "org/pinned", "revision": "main"},
         {"name": "cached", "checkpoint": "org/cached"},
         {"name": "folder", "checkpoint": "mine/bert"},
         {"name": "fresh", "checkpoint": "scratch"},
     ]
+
     for arm in arms:
         bench.finish(arm=arm["name"])
     bench.plan(config={"arms": arms})
+
     base_models = {}
     for arm in arms:
         text = card(bench.path, arm["name"]).text
         base_models[arm["name"]] = ModelCard(text).data.base_model
         assert "mine/bert" not in text
+
     expected = {
         "pinned": "org/pinned",
         "cached": "org/cached",

@@ -241,14 +241,17 @@ def is_killed(calls: int, write) -> bool:
 def test_killed_at_any_moment_there_is_the_old_result_or_the_new_one_or_none(store):
     new = finish(store, 1.0)
     old = finish(store)
+
     states = []
     has_ended = False
     while not has_ended:
         finish(store)
         has_ended = not is_killed(len(states), lambda: finish(store, 1.0))
+
         result = store.record(CELL.id)
         with store.lock():  # the next run begins with this lock
             restored = store.record(CELL.id)
+
         assert restored in ((old, new) if result is None else (result,))
         assert [path.name for path in (store.folder / "cells").glob("[!.]*")] == [CELL.id]
         assert [*store.folder.glob("cells/.[!m]*")] == []  # such folders go after a day
@@ -256,9 +259,11 @@ def test_killed_at_any_moment_there_is_the_old_result_or_the_new_one_or_none(sto
             logits = {"validation": LOGITS["validation"] + np.float32(result == new)}
             assert is_same(store.logits(result), logits)
             assert store.models.find_whole(result)
+
         states.append(
             {old.digest: "old", new.digest: "new", None: "none"}[result and result.digest]
         )
+
     assert states[0] == "old"
     assert states[-1] == "new"
     assert sorted(states, key=["old", "none", "new"].index) == states

@@ -67,6 +67,7 @@ def draw_column(column: str, seeds: Seeds, generator: np.random.Generator) -> Pl
         labels = generator.uniform(0, 5, plan.rows)
     else:
         labels = generator.integers(0, 2, plan.rows)
+
     runs: list[PlainRun] = []
     for (arm, pretraining), count in seeds.items():
         mean = 0.55 + 0.08 * ARMS.index(arm)
@@ -81,6 +82,7 @@ def draw_column(column: str, seeds: Seeds, generator: np.random.Generator) -> Pl
                 is_right = generator.random(plan.rows) < rate
                 predictions = np.where(is_right, labels, 1 - labels)
             runs.append(PlainRun(arm, pretraining, seed, predictions))
+
     return PlainColumn(plan.task, plan.metric, plan.limits, labels, runs)
 
 

@@ -225,6 +225,7 @@ def has_verdict(
     weight = 1.0
     if pooled_freedom <= 4:
         weight = (stdtrit(pooled_freedom, 0.975) / norm.ppf(0.975)) ** 2
+
     total = 0.0
     squares = 0.0
     for spread in spreads:
@@ -241,10 +242,12 @@ def has_verdict(
         smallest = variance**2 / spread.pooled_freedom
         squares += max(terms, smallest)
         total += variance
+
     of_examples = variances.examples + shared
     weighted = of_examples + max(0.0, weight * total - shared)
     freedom = weighted**2 / (weight**2 * squares)
     error = math.sqrt(of_examples + max(0.0, total - shared))
+
     alpha = 0.025 / (variances.arms - 1)
     critical = -stdtrit(freedom, alpha)
     return observed > critical * error
@@ -264,9 +267,11 @@ def test_the_power_of_seeds_equals_a_simulation_run_by_run(changes, seeds):
     shared = variances.overlap * 2 * sum(variances.finetuning) / seeds
     seeds_by_arm = dict.fromkeys("abc", seeds)
     freedom = 3 * (seeds - 1)
+
     error = math.sqrt(variances.examples)
     generator = np.random.default_rng(1)
     with_verdict = 0
+
     for _ in range(EXPERIMENTS):
         observed = 3.5 + error * generator.normal()
         spreads = []
@@ -280,6 +285,7 @@ def test_the_power_of_seeds_equals_a_simulation_run_by_run(changes, seeds):
             first, second, _ = scores.mean(axis=1)
             observed += first - second
         with_verdict += has_verdict(variances, observed, spreads, shared)
+
     power = variances.power_of_seeds(3.5, seeds)
     assert power == pytest.approx(with_verdict / EXPERIMENTS, abs=0.035)
 
@@ -299,8 +305,10 @@ def test_the_power_of_pretrainings_equals_a_simulation_block_by_block(
         fixed=0.0,
         overlap=overlap,
     )
+
     deviation = math.sqrt(0.5 + 1.5 / finetunings)
     shared = overlap * 2 * deviation**2 / blocks
+
     generator = np.random.default_rng(1)
     with_verdict = 0
     for _ in range(EXPERIMENTS):
@@ -310,6 +318,7 @@ def test_the_power_of_pretrainings_equals_a_simulation_block_by_block(
         observed = difference + first - second + of_examples
         spread = of_table(table, tuple("abc"))
         with_verdict += has_verdict(variances, observed, [spread], shared)
+
     power = variances.power_of_pretrainings(difference, blocks, finetunings)
     assert power == pytest.approx(with_verdict / EXPERIMENTS, abs=0.035)
 

@@ -29,22 +29,27 @@ def test_whole_weights_repeat_rows_also_of_a_constant(task, seed, rows, constant
     generator = np.random.default_rng(seed)
     logits = generator.normal(size=(2, rows, TASKS[task].num_labels))
     predictions = np.stack([decide(task, run) for run in logits])
+
     if task == "stsb":
         labels = generator.uniform(0, 5, rows)
     else:
         labels = generator.integers(TASKS[task].num_labels, size=rows)
+
     if constant == "predictions":
         predictions[:] = 1
     if constant == "labels":
         labels[:] = 1
+
     weights = generator.integers(4, size=rows)
     weights[0] += 1
     terms = example_terms(metric, predictions, labels).astype(float)
     sums = np.einsum("r,rsk->sk", weights, terms)
+
     repeated_labels = np.repeat(labels, weights)
     expected = []
     for run in np.repeat(predictions, weights, axis=1):
         expected.append(score(task, run, repeated_labels)[metric])
+
     scores = score_from_sums(metric, sums, weights.sum())
     np.testing.assert_allclose(scores, expected, atol=1e-9)
     if constant and task in ("cola", "stsb"):

@@ -438,6 +438,7 @@ def test_the_variance_over_pretraining_seeds_is_found():
         "pretraining": 0.08,
         "block": 1.0,
     }
+
     ratios = []
     for seed in range(10):
         column = draw_one(seed=seed, **options)
@@ -448,6 +449,7 @@ def test_the_variance_over_pretraining_seeds_is_found():
         assert runs.finetuning_seeds == 3, seed
         squared_ratio = estimate.pretraining_variance / runs.finetuning_variance
         ratios.append(squared_ratio**0.5)
+
     mean_ratio = np.mean(ratios)
     assert mean_ratio == pytest.approx(2.0, rel=0.15)
 

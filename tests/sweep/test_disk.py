@@ -68,6 +68,7 @@ def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path)
     words = ("the", "old", "cat", "dog", "horse", "fox", "tom", "anna", "chased", "helped")
     sentences = [" ".join(draw.choices(words, k=8)) + " ." for _ in range(400)]
     (tmp_path / "text.txt").write_text("\n".join(sentences))
+
     corpus = {
         "corpus": str(tmp_path / "text.txt"),
         "steps": 3,
@@ -77,6 +78,7 @@ def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path)
     }
     values = {"tasks": ["rte"], "arms": ["add", "untied"], "seeds": [1, 2], "limit": 40}
     config = write_yaml(tiny(**values, pretraining=corpus))
+
     place = tmp_path / "disk"
     place.mkdir()
     if (
@@ -84,7 +86,9 @@ def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path)
         or subprocess.run([*UNSHARE, *MOUNT.split(), str(place)], check=False).returncode
     ):
         pytest.skip("a process may not mount a tmpfs of its own here")
+
     *stopped, last, faults = run_on_a_small_disk(place, config)
+
     errors = []
     for run in stopped:
         error = run["err"].splitlines()[-1]
@@ -95,6 +99,7 @@ def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path)
         assert "cannot write" in error
         assert "No space left on device" in error
         assert run["records"].items() <= last["records"].items()
+
     for place_of_error in ("/cache/", "/runs/tiny", "goes on from the last state"):
         assert any(place_of_error in line for line in errors), errors
     assert last["half"] == []

@@ -77,10 +77,12 @@ def test_what_is_well_is_stored_mishaps_are_made_good_and_what_follows_a_failure
 ):
     for number, mishap in enumerate(("die", "hang", "raise", "late", "raise late"), start=1):
         stub.mishap(store, CELLS[number], mishap)
+
     after = stub.cell(1, "rte", mnli=CELLS[1].id)
     jobs = [after, *CELLS[:6], stub.pretraining()]
     ray = stub.engine("ray", store, seconds=0.3)
     driven = stub.drive(store, ray, *jobs, resources={"give_up_after": 5})
+
     lost = driven.failed[CELLS[1].id]
     assert lost.startswith("its worker was lost 3 times: ")
     assert driven.failed == {
@@ -89,9 +91,11 @@ def test_what_is_well_is_stored_mishaps_are_made_good_and_what_follows_a_failure
         CELLS[3].id: "ValueError: no",
         CELLS[5].id: "ValueError: no",
     }
+
     assert stub.attempts(store, *CELLS[:6], after) == [1, 3, 2, 1, 1, 1, 0]
     assert {*driven.finished} == {job.id for job in jobs} - {*driven.failed}
     assert {*driven.finished} == store.recorded()
+
     lost_lines = [line for line in driven.lines if "its worker was lost (" in line]
     assert len(lost_lines) == 3
     assert all(line.endswith("; it runs again") for line in lost_lines)

@@ -209,20 +209,25 @@ def test_a_model_stays_while_a_cell_waits_for_it_and_is_made_again_where_it_is_g
     for only in (["task=mnli"], ["task=cola"]):
         folder = sweep(values, only=only).folder
         assert tasks_with_models(folder) == {"mnli"}
+
     store = Store(folder)
     (source,) = store.plan().cells[1:2]
     before = store.record(source.id)
     store.models.drop(source.id)
+
     assert reasons_of(values) == {
         "its weights are gone, and other jobs start from them": 1,
         "not run yet": 1,
     }
+
     second = sweep(values)
     assert sweep.ended == ["add mnli", "add rte"]
     assert second.skipped == 1
     assert second.finished == 2
     assert second.failed == {}
+
     after = store.record(source.id)
     assert after.weights == before.weights
     assert after.scores == before.scores
+
     assert sweep(tiny(**STAGED | {"finetuning": STAGED["finetuning"] | PREDICTED})).failed == {}

@@ -263,22 +263,27 @@ def test_a_lost_record_is_made_again_and_unneeded_weights_are_not(
     predicting = {"predict": ["validation", "test"]}
     values = pretrained(SEARCH, arms=["moody", "none"], finetuning=predicting)
     summary = sweep(values)
+
     shutil.rmtree(summary.folder / "checkpoints")
     assert reasons_of(values) == {}
+
     before = [(record.pretraining, record.weights) for record in pretrainings(summary)]
     (lost,) = [job for job, _ in before if job.arm == "moody" and job.searches]
     shutil.rmtree(summary.folder / "pretrainings" / lost.id)
     (summary.folder / "pretrainings" / lost.searches[0] / "record.json").write_text("{}")
+
     assert sweep(values, only=["arm=none"]).pretrainings == 0
     assert reasons_of(values) == {
         "its record is gone, and finished runs started from it": 1,
         "its record is damaged": 1,
     }
+
     for moody.side_effect in (RuntimeError("out of luck"), None):
         assert sweep(values).skipped == 2
         assert sweep.ended == ["moody pretraining"] * 2
     cause = "moody is pretrained again: it has no whole record"
     assert f"{cause}; finished cells that started from it: 1" in sweep.said
+
     after = [(record.pretraining, record.weights) for record in pretrainings(summary)]
     assert after == before
 

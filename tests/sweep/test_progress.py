@@ -242,12 +242,14 @@ def test_what_a_display_shows(busy, worker, monkeypatch, is_terminal):
     monkeypatch.setattr(observers, "MINUTE", 0.05)
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=300, height=30)
     display = Display(console)
+
     display.begin(busy, PLAN, CELLS[3:])
     display.ended(CELLS[4], worker.run(CELLS[4]))
     display.ended(CELLS[5], Failure(id=CELLS[5].id, error="ValueError: no"))
     display.say("a line [in brackets]")
     time.sleep(0.3)
     display.end()
+
     text = console.file.getvalue()
     for line in (
         "3 of 6 cells done, 1 running, 1 failed, 1 missing; 1 of 1 pretrainings",
@@ -281,12 +283,15 @@ def test_a_tracker_has_the_curve_of_each_job_that_ends_well(name, worker, tmp_pa
     monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     tracker = Tracker(name, tmp_path / "stub")
+
     cell = stub.cell(3, "mnli")
     scores = {"validation": {"accuracy": 0.5, "f1": None}}
     history = tuple(Epoch(epoch=epoch, train_loss=1 / epoch, scores=scores) for epoch in (3, 4))
+
     tracker.ended(FIRST, worker.run(FIRST))
     tracker.ended(cell, worker.run(cell).model_copy(update={"history": history}))
     tracker.ended(stub.cell(4), Failure(id="failed", error="ValueError: no"))
+
     settings = (
         "'arm': 'add'",
         "'seed': 3",
@@ -296,6 +301,7 @@ def test_a_tracker_has_the_curve_of_each_job_that_ends_well(name, worker, tmp_pa
     )
     for words in ("stub", cell.id, *(settings if name != "tensorboard" else ())):
         assert words in str(module.mock_calls)
+
     expected = {
         10: {"pretraining/train_loss": 1.0, "pretraining/tokens": 100},
         3: {"mnli/train_loss": 1 / 3, "mnli/validation/accuracy": 0.5},

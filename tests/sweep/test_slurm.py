@@ -82,12 +82,15 @@ def test_a_pretraining_goes_alone_and_cells_of_a_known_pace_together(engine, sto
             "100_3",
             "200",
         ]
+
         cluster.run(*cluster.live())
         assert ended(executor) == well(first, *CELLS[:4])
+
         submit(executor, *CELLS[4:])
         assert cluster.live() == ["300"]
         cluster.run("300")
         assert ended(executor) == well(*CELLS[4:])
+
     assert {*store.finished(stub.plan(first, *CELLS)).records} == {cell.id for cell in CELLS}
     assert not store.slurm_file.exists()
     assert not cluster.logs.exists()
@@ -98,15 +101,18 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
 ):
     ground, *jobs = CELLS[:5]
     stub.mishap(store, jobs[0], "raise")
+
     with engine(ground, *jobs) as executor:
         cluster.say("down")
         assert submit(executor, ground) == []  # it is sent when Slurm answers again
         cluster.say("None")
         (cluster.folder / "live" / "99").touch()  # it was taken, but the answer of sbatch was lost
         ended(executor)
+
         assert cluster.live() == ["100"]
         cluster.run("100")
         assert ended(executor) == well(ground)
+
         submit(executor, *jobs)
         cluster.run("200", max_jobs=2)
         # One answer is not enough.
@@ -114,16 +120,20 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
             (jobs[0].id, "ValueError: no"),
             (jobs[1].id, ""),
         ]
+
         cluster.say("down")
         assert [ended(executor) for _ in range(4)] == [[]] * 4  # and none is no answer
+
         cluster.say("None")
         log = cluster.logs / "200" / "200_0_log.err"
         log.write_text("it takes too long\nsrun: error: node: task 0: Exited with exit code 1\n\n")
         assert ended(executor) == [(jobs[2].id, f"it takes too long (Slurm job 200, {log})")]
+
         submit(executor, jobs[2])
         assert cluster.live() == ["300"]
         cluster.run("300")
         assert {*ended(executor)} == {*well(*jobs[2:])}
+
     assert stub.attempts(store, *jobs) == [1, 1, 1, 1]
 
 
@@ -132,23 +142,28 @@ def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelle
 ):
     monkeypatch.setattr(drive, "START_SECONDS", 1.0)
     progress_of_lost = Progress(id=CELLS[2].id, worker="lost:4711", began=0.0, updated=0.0)
+
     observer = stub.Observer()
     timers = (
         threading.Timer(0.5, store.progress.write, [progress_of_lost]),
         threading.Timer(3.0, cluster.run, ["100"]),
     )
     observer.begin = lambda *_: [timer.start() for timer in timers]
+
     driven = stub.drive(
         store, engine(CELLS[2]), CELLS[2], watching=[observer], resources={"give_up_after": 1}
     )
+
     assert driven.finished == [CELLS[2].id]
     assert driven.lines == []
+
     with engine(*CELLS[:2]) as executor:
         submit(executor, *CELLS[:2])
         cluster.say("None", state="RUNNING")
         store.progress.write(progress_of_lost.model_copy(update={"id": CELLS[1].id}))
         ended(executor)
         assert [progress.id for progress in store.progress.read()] == [CELLS[1].id]
+
         executor.cancel(CELLS[0])
         assert cluster.live() == ["200_1"]
         cluster.say("launch failed requeued held")
@@ -231,15 +246,18 @@ def test_a_new_driver_takes_over_what_runs_and_what_ended_and_another_engine_is_
     sent, engine, store, cluster
 ):
     jobs = CELLS[:3]
+
     sent(*jobs)
     with pytest.raises(
         UserError,
         match=r"has 3 jobs in Slurm; go on with --slurm, or end them: scancel --name glue",
     ):
         refuse_live_jobs(store)
+
     cluster.say("down")
     with pytest.raises(UserError, match=r"if none runs any more, delete '.*/slurm.json'$"):
         refuse_live_jobs(store)
+
     cluster.say("None")
     cluster.run("100_0")
     with engine(*jobs) as later:
@@ -249,6 +267,7 @@ def test_a_new_driver_takes_over_what_runs_and_what_ended_and_another_engine_is_
         cluster.run("100_2")
         refuse_live_jobs(store)
         assert ended(later) == well(jobs[2])
+
     assert stub.attempts(store, *jobs) == [1, 1, 1]
 
 
@@ -293,8 +312,10 @@ def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeyp
         with pytest.raises(UserError, match=refusal), engine(CELLS[0], **options) as executor:
             submit(executor, CELLS[0])
         assert cluster.live() == []
+
     (cluster.bin / "scontrol").write_text("#!/bin/sh\necho MaxArraySize = 0")
     assert engine(CELLS[0]).max_array == 1  # arrays are off
+
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="no Slurm answers here"):  # before anything is run
         engine(CELLS[0])

@@ -138,24 +138,30 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(
 ):
     small = make_bert("small", vocab_size=20)
     out = tmp_path / "out"
+
     with pytest.raises(
         UserError, match=r"has \d+ tokens but the checkpoint embeds 20; give the tokenizer"
     ):
         convert(str(small), out, "concat", tokenizer=str(bert))
+
     with pytest.raises(
         UserError, match=r"no tokenizer in '.*small': none of its files is a tokenizer"
     ):
         convert(str(bert), out, "concat", tokenizer=str(small))
+
     with monkeypatch.context() as disk:
         disk.setattr(
             PreTrainedTokenizerBase, "save_pretrained", Mock(side_effect=OSError(28, "full"))
         )
         with pytest.raises(UserError, match="No space left on device; choose another OUT"):
             convert(str(bert), out, "concat")
+
     (small / "tokenizer.json").write_bytes((bert / "tokenizer.json").read_bytes()[:200])
     with pytest.raises(UserError, match=r"no tokenizer in .*small"):
         convert(str(small), out, "concat")
+
     edit_weights(bert, lambda weights: weights["embeddings.LayerNorm.weight"].fill_(float("nan")))
     with pytest.raises(UserError, match="hidden states are not finite"):
         convert(str(bert), out, "concat")
+
     assert not out.exists()

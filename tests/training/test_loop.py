@@ -117,21 +117,26 @@ def test_training_equals_plain_torch(variant, split, changes, rows):
     model = model_of(variant, **DROPPING)
     before = copy.deepcopy(model)
     plain = copy.deepcopy(model)
+
     in_epoch = -(-len(split) // chosen.batch_size)
     steps = min(in_epoch * chosen.epochs, chosen.max_steps or 10**9)
     torch.manual_seed(3)
     losses = plainly_trained(plain, chosen, steps, plain_batches(plain, split, chosen, rows))
+
     expected = []
     for first in range(0, steps, in_epoch):
         of_epoch = losses[first : first + in_epoch]
         expected.append(np.mean(of_epoch))
+
     torch.manual_seed(3)
     epochs = batches_of(split, chosen)
     losses = list(train(model, epochs, in_epoch, chosen, CPU, rows))
     assert losses == pytest.approx(expected, abs=1e-6)
+
     weights = model.state_dict()
     for name, expected_weight in plain.state_dict().items():
         torch.testing.assert_close(weights[name], expected_weight, rtol=0, atol=1e-6, msg=name)
+
     changes_of_weights = []
     for name, weight in before.state_dict().items():
         change = (weights[name] - weight).abs()

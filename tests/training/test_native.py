@@ -236,17 +236,21 @@ def test_logits_and_gradients_without_dropout_equal_transformers(
 ):
     blocks = BLOCKS.get(family, "num_hidden_layers")
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{blocks: 2})))
+
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     frame = uneven_pairs(inputs)
     batch = collate(encode_split(frame, tokenizer, 32), np.arange(8), 0)
     assert batch.mask is not None
+
     classifier = without_dropout(inputs.first_arm.start.classifier(LABELS, seed=1))
     for weight in classifier.parameters():
         weight.data *= 6 if weight.ndim > 1 else 1  # attention is then not uniform
+
     reference = transformers_model(tmp_path)
     assert reference.config._attn_implementation == ("eager" if family in EAGER else "sdpa")
     reference.config.pad_token_id = 0
     reference.load_state_dict(classifier.model.state_dict())
+
     encoded = tokenizer(
         frame["text_a"].tolist(),
         frame["text_b"].tolist(),
@@ -255,6 +259,7 @@ def test_logits_and_gradients_without_dropout_equal_transformers(
         max_length=32,
         return_tensors="pt",
     )
+
     forward = partial(classifier, batch.ids, batch.mask, batch.segments)
     values = logits_and_gradients(classifier.model, forward)
     expected = logits_and_gradients(reference, partial(reference, **encoded))

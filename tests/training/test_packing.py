@@ -77,21 +77,26 @@ def test_packing_keeps_everything_in_order_and_whole(lengths, length, share):
     # A document whose share is less than a sentence is held out as a whole, or not at all.
     short_documents = [len(document) for document in lengths if share * len(document) < 1]
     slack = max([1, *short_documents]) + 0.01
+
     try:
         text = packed(lengths, length, share)
     except UserError:  # the corpus is too small to divide
         assert min(due, len(sizes) - due) < slack
         return
+
     train_words = words(text["train"].ids.tolist())
     validation_words = words(text["validation"].ids.tolist())
     assert train_words == sorted(train_words)
     assert validation_words == sorted(validation_words)
     assert sorted(train_words + validation_words) == sentence_words(lengths)
+
     for split in text.values():
         check_sequences(split, sizes, length)
+
     held_out = set(validation_words)
     assert held_out.isdisjoint(train_words)
     assert abs(len(held_out) - due) < slack
+
     first = 0
     for document in lengths:
         numbers = range(first, first + len(document))

@@ -100,14 +100,18 @@ def test_pretraining_equals_plain_torch(tmp_path, arm):
         warmup_ratio=0.3,
         segments="pairs",
     )
+
     record = tiny.finish().record
     chosen = tiny.run.settings
+
     model = build_masked_lm(tiny.arm.start, chosen.seed, chosen.dropout)
     losses = plainly_trained(model, chosen, chosen.steps, plain_batches(tiny, model))
     assert [point.train_loss for point in record.losses] == pytest.approx(losses, abs=1e-6)
     assert 0 < record.segment_pairs <= 1
+
     start = build_masked_lm(tiny.arm.start, 1).state_dict()
     expected = model.state_dict()
+
     changes = []
     for name, tensor in tiny.weights(9).items():
         torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-6, msg=name)
@@ -160,25 +164,31 @@ def test_validation_is_the_mean_over_masked_tokens_and_is_kept_by_document(
 ):
     monkeypatch.setattr(packing, "PIECE_TOKENS", 40)
     tiny = Tiny.of(tmp_path, "untied", scratch=STILL, steps=2)
+
     outcome = tiny.finish(compute=compute)
     text = tiny.packed_text["validation"]
     vocabulary = Vocabulary.of(tiny.arm.tokenizer)
+
     model = EncoderForMaskedLM.from_pretrained(tiny.checkpoint(2)).eval()
     batches = list(masked_evaluation_batches(text, vocabulary, 0.15))
     count = sum(len(batch.targets) for batch in batches)
     with compute.autocast(), torch.inference_mode():
         expected = sum(full_loss(model, batch).item() for batch in batches) / count
+
     loss = outcome.record.validation_loss
     assert loss == pytest.approx(expected, rel=1e-5 if compute == CPU else 1e-2)
+
     counts = outcome.validation["count"]
     mean = outcome.validation["loss_sum"].sum() / count
     assert mean == pytest.approx(loss, rel=1e-12)
     assert counts.sum() == count
     assert len(set(counts)) > 1  # pieces have different counts
+
     places: list[int] = []  # the places of the targets in the text
     for number, batch in enumerate(batches):
         rows, columns = np.divmod(batch.places.numpy(), batch.ids.shape[1])
         places += (text.offsets[64 * number + rows] + columns).tolist()
+
     starts, documents = text.pieces
     pieces = np.searchsorted(starts, places, side="right") - 1
     by_piece = np.bincount(pieces, minlength=len(starts))

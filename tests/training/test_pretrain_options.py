@@ -67,9 +67,11 @@ def test_a_pretraining_of_another_seed_and_share_of_masks_equals_plain_torch(tmp
         warmup_ratio=0.3,
         dropout=0.3,
     )
+
     facts = tiny.finish().record
     model = build_masked_lm(tiny.arm.start, SEED, 0.3)
     losses = plainly_trained(model, tiny.run.settings, STEPS, plain_losses(tiny, model))
+
     assert facts.tokens > 2 * facts.corpus_tokens
     assert [point.train_loss for point in facts.losses] == pytest.approx(losses, abs=1e-5)
     expected = model.state_dict()

@@ -53,14 +53,17 @@ def test_logits_of_pairs_are_those_with_segments_where_the_encoder_has_weights_f
     offered = ["input_ids", "attention_mask"]
     if not has_segment_weights(model):
         offered.append("token_type_ids")  # the tokenizer says the opposite of what is true
+
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=vocabulary, **SPECIAL, model_input_names=offered
     )
     tokenizer.save_pretrained(tmp_path)
+
     inputs = inputs_of(tmp_path)
     _, [cell] = settle_jobs(inputs)
     split = inputs.tokens(cell).splits["validation"]
     batch = collate(split, np.flatnonzero(split.lengths == split.lengths[0]), 0)
+
     classifier = inputs.first_arm.start.classifier(("yes", "no"), seed=1).eval()
     segments = {"token_type_ids": batch.segments} if has_segment_weights(model) else {}
     with torch.no_grad():
@@ -68,6 +71,7 @@ def test_logits_of_pairs_are_those_with_segments_where_the_encoder_has_weights_f
         expected = classifier.model(
             input_ids=batch.ids, attention_mask=batch.mask, **segments
         ).logits
+
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
 
 

@@ -29,6 +29,7 @@ def pretrained(tmp_path_factory) -> Inputs:
     folder = tmp_path_factory.mktemp("several")
     (folder / "text.txt").write_text("\n".join(counting()))
     word_tokenizer().save_pretrained(folder / "words")
+
     values = {
         "name": "several",
         "data": "demo",
@@ -51,6 +52,7 @@ def pretrained(tmp_path_factory) -> Inputs:
         },
         "finetuning": {"learning_rates": list(RATES), "max_length": LENGTH},
     }
+
     inputs = Inputs(load_experiment(values), folder / "results")
     inputs.store.prepare()
     jobs, _ = settle_jobs(inputs)

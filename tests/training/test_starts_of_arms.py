@@ -33,8 +33,10 @@ def test_two_arms_of_one_variant_have_options_and_widths_of_their_own(inputs_of)
         {"name": "apart", "variant": "untied", "options": {"share": False}},
         {"name": "narrow", "variant": "untied", "embedding_size": 8},
     ]
+
     inputs = inputs_of(arms=arms)
     configs = {name: arm.start.config for name, arm in inputs.arms.items()}
+
     assert {name: config.variant_options for name, config in configs.items()} == {
         "plain": {},
         "apart": {"share": False},
@@ -45,6 +47,7 @@ def test_two_arms_of_one_variant_have_options_and_widths_of_their_own(inputs_of)
         "apart": 16,
         "narrow": 8,
     }
+
     _, cells = settle_jobs(inputs)
     ids = {cell.id for cell in cells}
     assert len(ids) == len(cells)
@@ -110,6 +113,7 @@ def test_a_start_from_a_model_of_mnli_keeps_the_facts_of_its_arm(inputs_of, make
     inputs = inputs_of(
         arms=["concat-split"], checkpoint=str(folder), tasks=["mnli", "rte"], finetuning=finetuning
     )
+
     inputs.store.prepare()
     _, cells = settle_jobs(inputs)
     of_task = {cell.task: cell for cell in cells}
@@ -117,6 +121,7 @@ def test_a_start_from_a_model_of_mnli_keeps_the_facts_of_its_arm(inputs_of, make
     kept = outcome.model.base.state_dict()
     facts = outcome.record.model_copy(update={"weights": weights_digest(kept)})
     inputs.store.write(facts, outcome.model.save_pretrained, logits=outcome.predictions)
+
     before = inputs.first_arm.start
     start = inputs.cell_start(of_task["rte"])
     assert start.origin == "grafted"
@@ -125,6 +130,7 @@ def test_a_start_from_a_model_of_mnli_keeps_the_facts_of_its_arm(inputs_of, make
     assert set(start.variance_kept) == {"tokens", "positions", "segments"}
     for name, weight in kept.items():
         assert torch.equal(start.weights[name], weight), name
+
     facts = finetune(of_task["rte"], inputs, CPU).record
     assert facts.started_from == start.digest
     assert facts.graft_is_exact is False

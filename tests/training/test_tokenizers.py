@@ -57,6 +57,7 @@ def test_a_vocabulary_equals_tokenizers_own_training_with_sorted_inner_character
         "",
         *odd_texts,
     ]
+
     trained = train_tokenizer(texts, 400).get_vocab()
     inner = [
         token
@@ -64,12 +65,14 @@ def test_a_vocabulary_equals_tokenizers_own_training_with_sorted_inner_character
         if token.startswith("##") and len(token) == 3
     ]
     assert inner == sorted(inner)
+
     plain = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     plain.normalizer = normalizers.BertNormalizer(lowercase=True)
     plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     first = [*SPECIAL.values(), *inner]
     trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=first, show_progress=False)
     plain.train_from_iterator(texts, trainer)
+
     assert trained == plain.get_vocab()
 
 
@@ -191,6 +194,7 @@ def test_an_error_says_that_a_sentencepiece_model_is_damaged(deberta):
 def test_the_pieces_of_a_sentencepiece_model_are_its_own(deberta):
     sentencepiece = pytest.importorskip("sentencepiece")
     pytest.importorskip("google.protobuf")
+
     with (deberta / PIECES).open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(TEXTS),
@@ -207,6 +211,7 @@ def test_the_pieces_of_a_sentencepiece_model_are_its_own(deberta):
             eos_id=2,
             unk_id=3,
         )
+
     library = sentencepiece.SentencePieceProcessor(model_file=str(deberta / PIECES))
     pieces = library.encode(TEXTS[0], out_type=str)
     assert load_tokenizer(str(deberta)).tokenize(TEXTS[0]) == pieces

@@ -181,14 +181,17 @@ def test_collating_equals_padding_one_by_one(lengths, data):
     order = data.draw(st.permutations(range(len(lengths))))
     rows = np.array(order)[: data.draw(st.integers(1, len(lengths)))]
     batch = collate(split, rows, PADDING)
+
     sizes = [lengths[row] for row in rows]
     shape = (len(rows), max(sizes))
+
     for tensor in (batch.ids, batch.segments):
         assert tensor.shape == shape
         assert tensor.dtype == torch.int64
     assert (batch.mask is None) == (len(set(sizes)) == 1)
     assert batch.labels.tolist() == rows.tolist()
     assert batch.rows.tolist() == rows.tolist()
+
     for place, row in enumerate(rows):
         tokens = slice(split.offsets[row], split.offsets[row + 1])
         padding = max(sizes) - sizes[place]

@@ -102,9 +102,11 @@ def check_variant(name: str, options: Mapping[str, Any], place: str = "") -> dic
         fault = unknown("variant", name, [*VARIANTS, NATIVE], place)
         advice = "a variant of your own needs its file: --plugin FILE"
         raise UserError(f"{fault} ({advice}, or glue_bench.load_plugins([FILE]))")
+
     variant = f"variant '{name}'"
     permitted = declared(VARIANTS[name], name)
     parsed: dict[str, Any] = {}
+
     for option, value in options.items():
         if option not in permitted:
             raise UserError(f"{prefix}{unknown('option', option, permitted, variant)}")
@@ -165,6 +167,7 @@ def build_variant(config: EncoderConfig) -> Variant:
     """
     options = check_variant(config.variant, config.variant_options or {})
     options.pop(SEGMENTS, None)
+
     adds_segments = segments_enter(config) == "input"
     dims = Dimensions(
         vocab_size=config.vocab_size,
@@ -178,6 +181,7 @@ def build_variant(config: EncoderConfig) -> Variant:
         initializer_range=config.initializer_range,
         padding_id=config.pad_token_id,
     )
+
     variant = VARIANTS[config.variant]
     try:
         return variant(dims, **options)
