@@ -14,10 +14,10 @@ import scipy  # its stats take half a second to load; they are loaded when they 
 
 COVERAGE = 0.95
 TAILS = (1 - COVERAGE) / 2, (1 + COVERAGE) / 2
-SEED = 0  # decides all random numbers of the measures
-EXACT = 1e-5  # the largest error by rounding in float32, as a share of the largest value
+CHANCE_SEED = 0  # decides all random numbers of the measures
+ROUNDING_ERROR = 1e-5  # the largest error by rounding in float32, as a share of the largest value
 Interval = tuple[float, float]
-NONE: Interval = (nan, nan)
+NO_INTERVAL: Interval = (nan, nan)
 
 
 class LeftOut(Exception):
@@ -145,7 +145,11 @@ class Sums:
 
 
 def row(
-    measure: str, value: float, interval: Interval = NONE, chance: Interval = NONE, **place: Any
+    measure: str,
+    value: float,
+    interval: Interval = NO_INTERVAL,
+    chance: Interval = NO_INTERVAL,
+    **place: Any,
 ) -> Row:
     """Make a row from pairs of bounds.
 
@@ -159,7 +163,7 @@ def row(
     return Row(measure, float(value), *interval, *chance, **place)
 
 
-def mean_row(measure: str, values: np.ndarray, chance: Interval = NONE, **place: Any) -> Row:
+def mean_row(measure: str, values: np.ndarray, chance: Interval = NO_INTERVAL, **place: Any) -> Row:
     """Make the row of a mean over sequences.
 
     Args:
@@ -172,9 +176,9 @@ def mean_row(measure: str, values: np.ndarray, chance: Interval = NONE, **place:
     return row(measure, mean.value, mean.interval, chance, n=mean.n, **place)
 
 
-def seeded(*parts: int) -> np.random.Generator:
+def seeded_generator(*parts: int) -> np.random.Generator:
     """Return a generator for draws of chance. Generators with other `parts` draw other numbers."""
-    return np.random.default_rng([SEED, *parts])
+    return np.random.default_rng([CHANCE_SEED, *parts])
 
 
 def middle_band(draws: Sequence[float] | np.ndarray) -> Interval:

@@ -19,9 +19,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import ortho_group
 
-from glue_bench.analysis.chance import Measured, Row, prediction_band, row, seeded
+from glue_bench.analysis.chance import Measured, Row, prediction_band, row, seeded_generator
 from glue_bench.analysis.subject import Subject
-from glue_bench.analysis.subspaces import leading, spectrum, unit
+from glue_bench.analysis.subspaces import count_leading, spectrum, unit
 
 DRAWS = 5  # shuffles and rotations of hidden states
 BY_SEQUENCE = 0  # the axis of sequences in centred states
@@ -41,7 +41,7 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     """Measure the shares of position, context and the rest, the rank, and the cosine."""
     centred = states.astype(np.float64)
     centred = centred - centred.mean((0, 1))
-    generator = seeded(*states.shape)
+    generator = seeded_generator(*states.shape)
 
     position = share(centred, BY_SEQUENCE)
     context = share(centred, BY_PLACE)
@@ -63,7 +63,7 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     products = unit_places @ unit_contexts.T
     sizes = np.abs(products)
     cosine = float(sizes.mean())
-    rank = leading(spectrum(places).variances)
+    rank = count_leading(spectrum(places).variances)
 
     n = len(states)
     return [

@@ -46,15 +46,15 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from glue_bench.analysis.chance import (
-    SEED,
+    CHANCE_SEED,
     LeftOut,
     Measured,
     middle_band,
     prediction_band,
     row,
-    seeded,
+    seeded_generator,
 )
-from glue_bench.analysis.hooks import float64, moving
+from glue_bench.analysis.hooks import to_float64, varying_dimensions
 from glue_bench.analysis.subject import Subject
 from glue_bench.model.encoder import Block
 from glue_bench.model.variants.diet import DietAbs
@@ -85,9 +85,9 @@ def measure_position_rows(subject: Subject) -> Measured:
     if len(positions) < MIN_POSITIONS:
         raise LeftOut(f"{len(positions)} positions; a probe needs {MIN_POSITIONS}")
 
-    table = float64(positions - positions.mean(0))
-    table = table[:, moving(table)]
-    generator = seeded(*table.shape)
+    table = to_float64(positions - positions.mean(0))
+    table = table[:, varying_dimensions(table)]
+    generator = seeded_generator(*table.shape)
     baselines = {"shuffled": generator.permutation(table)}
     if table.shape[1] > 1:  # because a sinusoid has a sine and a cosine
         baselines["sinusoid"] = sinusoids(len(table), table.shape[1] // 2 * 2)
@@ -119,7 +119,7 @@ def sinusoids(positions: int, width: int) -> Table:
 def absolute_error(table: Table) -> float:
     """Return the mean absolute error of the positions that ridge regression predicts."""
     positions = np.arange(len(table), dtype=float)
-    folds = KFold(FOLDS, shuffle=True, random_state=SEED)
+    folds = KFold(FOLDS, shuffle=True, random_state=CHANCE_SEED)
     model = make_pipeline(StandardScaler(), RidgeCV(ALPHAS))
     predicted = cross_val_predict(model, table, positions, cv=folds)
     differences = predicted - positions
@@ -132,7 +132,7 @@ def order_accuracy(table: Table) -> float:
 
     It was trained on other positions.
     """
-    generator = seeded(len(table))
+    generator = seeded_generator(len(table))
     order = generator.permutation(len(table))
     held_out = max(len(table) // 5, 2)
     standard = StandardScaler().fit_transform(table)
@@ -169,13 +169,13 @@ def measure_position_scores(subject: Subject) -> Measured:
 
     heads = subject.model.config.num_attention_heads
     queries, keys = rearrange(
-        float64(projected[:MAX_POSITIONS]), "n (t h k) -> t h n k", t=2, h=heads
+        to_float64(projected[:MAX_POSITIONS]), "n (t h k) -> t h n k", t=2, h=heads
     )
     scores = queries @ keys.transpose(0, 2, 1)
 
     draws = []
     for number in range(SCORE_ORDERS):
-        generator = seeded(number)
+        generator = seeded_generator(number)
         tokens = queries.shape[1]
         order = generator.permutation(tokens)
         rotation = ortho_group.rvs(queries.shape[2], random_state=generator)
@@ -303,18 +303,18 @@ def measure_attention(subject: Subject) -> Measured:
     for block, attention in enumerate(subject.deep[1], 1):
         inside = attention[:, 1:-1, 1:-1]
         mean = (inside / inside.sum(-1, keepdims=True)).mean(0)
-        generator = seeded(len(mean))
+        generator = seeded_generator(len(mean))
         draws = []
         for _ in range(ATTENTION_ORDERS):
             order = generator.permutation(len(mean))
-            draws.append(attended(mean[np.ix_(order, order)]))
-        for name, value in attended(mean).items():
+            draws.append(attention_measures(mean[np.ix_(order, order)]))
+        for name, value in attention_measures(mean).items():
             chance = middle_band([draw[name] for draw in draws])
             rows.append(row(f"positions.attention.{name}", value, chance=chance, layer=block))
     return Measured(rows)
 
 
-def attended(attention: Matrix) -> dict[str, float]:
+def attention_measures(attention: Matrix) -> dict[str, float]:
     """Return within_1, the other measures within_m, and left_minus_right.
 
     left_minus_right counts equally many tokens on both sides of a token.

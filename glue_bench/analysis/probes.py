@@ -34,10 +34,10 @@ from glue_bench.analysis.chance import (
     Row,
     prediction_band,
     row,
-    seeded,
+    seeded_generator,
     share_band,
 )
-from glue_bench.analysis.hooks import InputSum, float64, moving
+from glue_bench.analysis.hooks import InputSum, to_float64, varying_dimensions
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.subspaces import unit
 
@@ -66,7 +66,7 @@ def measure_decoding(subject: Subject) -> Measured:
     """
     table = subject.sum
     norm = subject.model.norm
-    table.check()
+    table.check_positions()
 
     draws: dict[str, list[float]] = {}
     for draw in range(DRAWS):
@@ -120,7 +120,7 @@ def _band_of_guesses(positions: int, words: int) -> dict[str, Interval]:
 
 def predict_positions(table: InputSum, norm: Norm) -> dict[str, float]:
     """Return accuracy and mean absolute error of positions predicted for unseen word types."""
-    generator = seeded()
+    generator = seeded_generator()
     n = len(table.positions)
     vocabulary = len(table.words)
     types = generator.permutation(vocabulary)
@@ -164,7 +164,7 @@ def word_accuracy(
         draw: Draws with other numbers have other pairs.
         position_is_known: Whether the pair's own position is subtracted, and not the mean position.
     """
-    generator = seeded(pairs, draw)
+    generator = seeded_generator(pairs, draw)
     words = generator.integers(len(table.words), size=pairs)
     positions = generator.integers(len(table.positions), size=pairs)
     sums = _sums(table, words, positions)
@@ -206,8 +206,8 @@ def with_random_positions(table: InputSum, draw: int) -> InputSum:
 
     The random positions move in the dimensions in which the table's positions move.
     """
-    directions = seeded(draw).standard_normal(table.positions.shape)
-    directions *= moving(float64(table.positions))
+    directions = seeded_generator(draw).standard_normal(table.positions.shape)
+    directions *= varying_dimensions(to_float64(table.positions))
     rows = torch.from_numpy(directions).to(table.positions)
     rows = rows * (table.positions.norm(dim=1) / rows.norm(dim=1))[:, None]
     return replace(table, positions=rows - rows.mean(0))
@@ -215,7 +215,7 @@ def with_random_positions(table: InputSum, draw: int) -> InputSum:
 
 def collisions(table: InputSum) -> list[Row]:
     """Measure how near two sums of different words come, and how near two words are."""
-    generator = seeded()
+    generator = seeded_generator()
     words = generator.integers(len(table.words), size=SUMS)
     sums = _sums(table, words, generator.integers(len(table.positions), size=SUMS))
     count = min(FEWER_WORD_PAIRS, len(table.words))
@@ -248,7 +248,7 @@ def measure_decoding_layers(subject: Subject) -> Measured:
 
     words = subject.model.variant.words.weight.detach().cpu().numpy()
     words = words - words.mean(0)
-    types = seeded().permutation(np.unique(ids))
+    types = seeded_generator().permutation(np.unique(ids))
     is_trained = np.isin(ids, types[: int(TRAIN_SHARE * len(types))])  # for each token
     positions = np.tile(np.arange(places), sequences)
     bands = _band_of_guesses(places, len(words))

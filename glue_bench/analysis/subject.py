@@ -21,7 +21,7 @@ from glue_bench.analysis.hooks import (
     BlockTerms,
     InputSum,
     input_sum,
-    watching,
+    watch_scores,
 )
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import read_checkpoint
@@ -158,12 +158,12 @@ class Subject:
         ids = self.tokens[:MAX_DEEP_SEQUENCES]
         attention = [torch.zeros(())] * len(self.model.blocks)
 
-        def look(block: int, scores: BlockTerms) -> None:
+        def add_attention(block: int, scores: BlockTerms) -> None:
             total = scores.logits.softmax(-1).sum(0).cpu().double()
             attention[block - 1] = attention[block - 1] + total / len(ids)
 
         batches = []
-        with watching(self.model, look):
+        with watch_scores(self.model, add_attention):
             for batch in ids.split(BATCH_SEQUENCES):
                 batches.append([state.cpu() for state in self.model.hidden_states(batch)])
         states = [torch.cat(layer).numpy() for layer in zip(*batches, strict=True)]

@@ -40,9 +40,9 @@ from glue_bench.analysis.chance import (
     middle_band,
     prediction_band,
     row,
-    seeded,
+    seeded_generator,
 )
-from glue_bench.analysis.hooks import float64, moving
+from glue_bench.analysis.hooks import to_float64, varying_dimensions
 from glue_bench.analysis.subject import Subject
 
 ROTATIONS = 200
@@ -63,9 +63,9 @@ class Spectrum(NamedTuple):
     directions: Squared
 
     @property
-    def leading(self) -> Float[np.ndarray, "d m"]:
+    def leading_directions(self) -> Float[np.ndarray, "d m"]:
         """The directions that hold 95% of the variance."""
-        return self.directions[:, : leading(self.variances)]
+        return self.directions[:, : count_leading(self.variances)]
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ def measure_subspaces(subject: Subject) -> Measured:
     whatever the tables are, and k angles are 0. The chance of the median angle is the median angle
     of random subspaces with these dimensions.
     """
-    subject.sum.check(shared=True)
-    words = float64(subject.sum.words)
-    positions = float64(subject.sum.positions)
+    subject.sum.check_overlap()
+    words = to_float64(subject.sum.words)
+    positions = to_float64(subject.sum.positions)
     of_words = spectrum(words)
     of_positions = spectrum(positions)
 
@@ -111,7 +111,7 @@ def measure_subspaces(subject: Subject) -> Measured:
         row("subspaces.norm_ratio", np.sqrt(norm_ratio)),
     ]
     median_band = prediction_band(chance.median_angles)
-    rows += _angle_rows(of_words.leading, of_positions.leading, median_band)
+    rows += _angle_rows(of_words.leading_directions, of_positions.leading_directions, median_band)
 
     low, high = np.quantile(chance.curves, TAILS, axis=0)
     share = {
@@ -135,10 +135,10 @@ def _rotate(
         unit_positions: Rows of length 1 of the positions.
     """
     width = len(words.variances)
-    word_dimensions = words.leading.shape[1]
-    position_dimensions = positions.leading.shape[1]
+    word_dimensions = words.leading_directions.shape[1]
+    position_dimensions = positions.leading_directions.shape[1]
 
-    generator = seeded(width)
+    generator = seeded_generator(width)
     chance = Rotations([], [], [], [])
     for draw in range(ROTATIONS):
         rotation = ortho_group.rvs(width, random_state=generator)
@@ -205,15 +205,15 @@ def _angle_rows(
 
 def measure_tables(subject: Subject) -> Measured:
     """Measure the participation ratio of each table, in the dimensions in which it moves."""
-    subject.sum.check()
+    subject.sum.check_positions()
     rows = []
     for name, tensor in (("words", subject.sum.words), ("positions", subject.sum.positions)):
-        table = float64(tensor)
-        table = table[:, moving(table)]
+        table = to_float64(tensor)
+        table = table[:, varying_dimensions(table)]
         # If P has n centred rows of normal numbers, P'P has Wishart's distribution with n - 1
         # degrees of freedom. If n - 1 < d, it has the eigenvalues of d degrees in n - 1 dimensions.
         small, large = sorted((len(table) - 1, table.shape[1]))
-        generator = seeded(*table.shape)
+        generator = seeded_generator(*table.shape)
         draws = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator)
         by_chance = [_participation_ratio(draw) for draw in draws.reshape(DRAWS, small, small)]
         covariance = table.T @ table
@@ -230,13 +230,13 @@ def _participation_ratio(covariance: Squared) -> float:
 
 def measure_dimensions(subject: Subject) -> Measured:
     """Measure share_95, and the number of dimensions in which positions move."""
-    subject.sum.check()
-    positions = float64(subject.sum.positions)
-    deviations = positions.std(0)[moving(positions)]
+    subject.sum.check_positions()
+    positions = to_float64(subject.sum.positions)
+    deviations = positions.std(0)[varying_dimensions(positions)]
     n = len(positions)
     width = len(deviations)
     # The variances of normal numbers are chi-squared with n - 1 degrees of freedom.
-    generator = seeded(n, width)
+    generator = seeded_generator(n, width)
     variances = generator.chisquare(n - 1, (SPREAD_DRAWS, width))
     by_chance = [share_of_variance(np.sqrt(draw)) for draw in variances]
     share = share_of_variance(deviations)
@@ -252,10 +252,10 @@ def measure_correlation(subject: Subject) -> Measured:
 
     The p-value is the share of these orders whose rho is at least as far from 0.
     """
-    subject.sum.check(shared=True)
-    words = _standard_ranks(float64(subject.sum.words).std(0))
-    positions = _standard_ranks(float64(subject.sum.positions).std(0))
-    generator = seeded(len(words))
+    subject.sum.check_overlap()
+    words = _standard_ranks(to_float64(subject.sum.words).std(0))
+    positions = _standard_ranks(to_float64(subject.sum.positions).std(0))
+    generator = seeded_generator(len(words))
     rho = float(words @ positions)
     by_chance = np.array([generator.permutation(words) @ positions for _ in range(PERMUTATIONS)])
     sizes = np.abs(by_chance)
@@ -282,7 +282,7 @@ def spectrum(table: Table) -> Spectrum:
     return Spectrum(values[::-1].clip(min=0), vectors[:, ::-1])
 
 
-def leading(variances: Values) -> int:
+def count_leading(variances: Values) -> int:
     """Count the directions that hold 95% of the variance, the largest first."""
     cumulative = np.cumsum(variances)
     return 1 + int(np.searchsorted(cumulative / cumulative[-1], VARIANCE))

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from glue_bench.analysis.chance import LeftOut, Measured, Sums, mean_row, row
 from glue_bench.analysis.held_out import loss_sums
-from glue_bench.analysis.hooks import BATCH_SEQUENCES, FOUR, InputSum, float64
+from glue_bench.analysis.hooks import BATCH_SEQUENCES, FOUR_TERMS, InputSum, to_float64
 from glue_bench.analysis.subject import MAX_DEEP_SEQUENCES, Subject
-from glue_bench.analysis.terms import NINE, check_sum, sum_of, terms_of_input
+from glue_bench.analysis.terms import NINE_TERMS, check_sum, sum_of, terms_of_input
 from glue_bench.model.encoder import Attention, Block, EncoderModel
 
 MASKED_SEQUENCES = 32  # sequences on which the loss is computed
@@ -31,13 +31,13 @@ def measure_effect(subject: Subject) -> Measured:
     """Measure the effect of the nine terms on attention, and of the four on the masked-LM loss."""
     model = subject.model
     table = subject.sum
-    table.check()
+    table.check_positions()
     check_sum(model, table, subject.tokens[:BATCH_SEQUENCES])
     batches = subject.tokens[:MAX_DEEP_SEQUENCES].split(BATCH_SEQUENCES)
-    kl = float64(torch.cat([divergences(model, table, batch) for batch in batches]))
+    kl = to_float64(torch.cat([divergences(model, table, batch) for batch in batches]))
 
     rows = []
-    for term, values in zip(NINE, kl.T, strict=True):
+    for term, values in zip(NINE_TERMS, kl.T, strict=True):
         rows.append(mean_row(f"terms.kl.{term}", values, layer=1))
 
     try:
@@ -47,8 +47,8 @@ def measure_effect(subject: Subject) -> Measured:
 
     masked = [probe.masked for probe in text.probes]
     base = loss_sums(head, masked)
-    for term in FOUR:
-        with _without(model, table, term):
+    for term in FOUR_TERMS:
+        with _leave_term_out(model, table, term):
             rise = Sums(loss_sums(head, masked).sums - base.sums, base.counts)
         rows.append(row(f"terms.loss_rise.{term}", rise.value, rise.interval, layer=1, n=rise.n))
 
@@ -69,7 +69,7 @@ def divergences(
     logits = sum_of(terms)
     log_attention = logits.log_softmax(-1)
     divergences = []
-    for term in NINE:
+    for term in NINE_TERMS:
         without_term = (logits - terms[term]).log_softmax(-1)
         of_rows = (log_attention.exp() * (log_attention - without_term)).sum(-1)
         divergences.append(of_rows.mean((-1, -2)))
@@ -77,7 +77,7 @@ def divergences(
 
 
 @contextmanager
-def _without(model: EncoderModel, table: InputSum, term: str) -> Iterator[None]:
+def _leave_term_out(model: EncoderModel, table: InputSum, term: str) -> Iterator[None]:
     """In this block, leave a term out of the first block's logits, whatever text is read."""
     ids_of_batch: list[Tensor] = []
 

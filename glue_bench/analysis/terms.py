@@ -41,27 +41,27 @@ from scipy.stats import ortho_group
 from torch import Tensor, nn
 
 from glue_bench.analysis.chance import (
-    EXACT,
-    NONE,
-    SEED,
+    CHANCE_SEED,
+    NO_INTERVAL,
+    ROUNDING_ERROR,
     LeftOut,
     Measured,
     Row,
     mean_row,
     prediction_band,
     row,
-    seeded,
+    seeded_generator,
 )
 from glue_bench.analysis.hooks import (
     BATCH_SEQUENCES,
-    FOUR,
-    MIXED,
+    FOUR_TERMS,
+    MIXED_TERMS,
     BlockTerms,
     InputSum,
     Terms,
-    float64,
     input_sum,
-    watching,
+    to_float64,
+    watch_scores,
 )
 from glue_bench.analysis.subject import MAX_DEEP_SEQUENCES, Subject
 from glue_bench.model.configuration import EncoderConfig
@@ -69,7 +69,7 @@ from glue_bench.model.encoder import Block, EncoderModel
 from glue_bench.model.fresh import fresh
 
 PARTS = ("word", "position", "rest")
-NINE = tuple(f"{query}_{key}" for query in PARTS for key in PARTS)
+NINE_TERMS = tuple(f"{query}_{key}" for query in PARTS for key in PARTS)
 BIAS = "bias"
 ENTANGLED = "its positions enter queries and keys, so that no term is of words or positions alone"
 """The reason why the terms of a variant are left out."""
@@ -93,13 +93,13 @@ def measure_terms(subject: Subject) -> Measured:
         return measure_score_terms(subject)
     error = check_sum(model, table, ids[:BATCH_SEQUENCES])
     measured = sequence_shares(model, table, ids)
-    names = [*NINE, BIAS][: measured.shape[-1]]
+    names = [*NINE_TERMS, BIAS][: measured.shape[-1]]
     ids = ids[:MAX_DEEP_SEQUENCES]
     baselines = _baseline_shares(model, table, ids)
     rows = [row("terms.sum_error", error, layer=1)]
     rows += share_rows(1, names, measured, baselines["turned"])
     for baseline, draws in baselines.items():
-        for term, share in zip(NINE, draws.mean((0, 1)), strict=True):
+        for term, share in zip(NINE_TERMS, draws.mean((0, 1)), strict=True):
             rows.append(row(f"terms.share_{baseline}.{term}", share, layer=1, n=len(ids)))
     return Measured(rows)
 
@@ -107,18 +107,20 @@ def measure_terms(subject: Subject) -> Measured:
 def _baseline_shares(
     model: EncoderModel, table: InputSum, ids: Int[Tensor, "n l"]
 ) -> dict[str, Shares]:
-    """Return the shares of NINE, the mean over sequences, of each draw of each baseline."""
+    """Return the shares of NINE_TERMS, the mean over sequences, of each draw of each baseline."""
     length = ids.shape[1]
-    order = seeded(length).permutation(length).tolist()
+    order = seeded_generator(length).permutation(length).tolist()
     permuted = replace(table, positions=table.positions[:length][order])
-    fresh_model = fresh(EncoderModel, cast(EncoderConfig, model.config), SEED)
+    fresh_model = fresh(EncoderModel, cast(EncoderConfig, model.config), CHANCE_SEED)
     fresh_model = fresh_model.eval().to(model.device)
 
     def mean_shares(model: EncoderModel, table: InputSum) -> Float[np.ndarray, "h t"]:
-        return sequence_shares(model, table, ids).mean(0)[:, : len(NINE)]
+        return sequence_shares(model, table, ids).mean(0)[:, : len(NINE_TERMS)]
 
-    rotations = [mean_shares(model, rotated(table, draw)) for draw in range(DRAWS)]
-    redraws = [mean_shares(model, redrawn(table, draw)) for draw in range(COVARIANCE_DRAWS)]
+    rotations = [mean_shares(model, rotate_positions(table, draw)) for draw in range(DRAWS)]
+    redraws = [
+        mean_shares(model, redraw_positions(table, draw)) for draw in range(COVARIANCE_DRAWS)
+    ]
     return {
         "turned": np.array(rotations),
         "permuted": mean_shares(model, permuted)[None],
@@ -140,7 +142,7 @@ def measure_score_terms(subject: Subject) -> Measured:
     shares_of: dict[BlockOfTerms, list[np.ndarray]] = {}
     reasons: list[LeftOut] = []
 
-    def look(block: int, scores: BlockTerms) -> None:
+    def add_shares(block: int, scores: BlockTerms) -> None:
         try:
             terms = terms_of(scores)
         except LeftOut as reason:  # positions may enter only some blocks
@@ -149,10 +151,10 @@ def measure_score_terms(subject: Subject) -> Measured:
         error = sum_error(terms, scores.logits)
         errors.append(error)
         batches = shares_of.setdefault(BlockOfTerms(block, tuple(terms)), [])
-        of_batch = float64(shares(terms))
+        of_batch = to_float64(shares(terms))
         batches.append(of_batch)
 
-    with torch.inference_mode(), watching(subject.model, look):
+    with torch.inference_mode(), watch_scores(subject.model, add_shares):
         for batch in subject.tokens.split(BATCH_SEQUENCES):
             subject.model.hidden_states(batch)
     if not shares_of:
@@ -162,7 +164,7 @@ def measure_score_terms(subject: Subject) -> Measured:
         rows += share_rows(key.block, key.terms, np.concatenate(batches))
     last_block = max(shares_of)
     left_out = {}
-    for term in FOUR:
+    for term in FOUR_TERMS:
         if term not in last_block.terms:
             left_out[f"terms.share.{term}"] = f"its scores have no {term}"
     return Measured(rows, left_out=left_out)
@@ -198,12 +200,12 @@ def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
     parts = torch.stack(torch.broadcast_tensors(words, positions, table.mean))
     parts = normalised(model.norm, parts)
     if model.project is not None:
-        parts = _linear(parts, model.project.weight, model.project.bias)
+        parts = _project_parts(parts, model.project.weight, model.project.bias)
     if block.norm_first:
         parts = normalised(block.attention_norm, parts)
 
     width = 2 * parts.shape[-1]
-    projected = _linear(parts, attention.qkv.weight[:width], attention.qkv.bias[:width])
+    projected = _project_parts(parts, attention.qkv.weight[:width], attention.qkv.bias[:width])
     queries, keys = rearrange(projected, "p b l (n h k) -> n p b h l k", n=2, h=attention.num_heads)
     queries = queries * attention.scale
     keys = keys - keys.mean(-2, keepdim=True)
@@ -219,7 +221,9 @@ def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
     return terms
 
 
-def _linear(parts: Float[Tensor, "3 b l e"], weight: Any, bias: Any) -> Float[Tensor, "3 b l d"]:
+def _project_parts(
+    parts: Float[Tensor, "3 b l e"], weight: Any, bias: Any
+) -> Float[Tensor, "3 b l d"]:
     """Project each part; the bias of the projection is added to the last part."""
     projected = F.linear(parts, weight)
     return torch.cat([projected[:2], projected[2:] + bias])
@@ -246,7 +250,7 @@ def terms_of(scores: BlockTerms) -> Terms:
     terms: Terms = {}
     for name, term in scores.terms.items():
         centred_term = centred(term)
-        if centred_term.abs().max() > EXACT * term.abs().max():
+        if centred_term.abs().max() > ROUNDING_ERROR * term.abs().max():
             terms[name] = centred_term
     if set(terms) <= {"word_word"}:
         raise LeftOut("positions enter neither its input nor its scores")
@@ -266,14 +270,14 @@ def sum_of(terms: Terms) -> Float[Tensor, "b h l l"]:
 def sum_error(terms: Terms, logits: Tensor) -> float:
     """Return the largest error of the sum of terms, as a share of the largest logit.
 
-    Raises LeftOut if it is larger than EXACT.
+    Raises LeftOut if it is larger than ROUNDING_ERROR.
     """
     total = sum_of(terms)
     differences = total - centred(logits)
     largest_difference = differences.abs().max()
     largest_logit = logits.abs().max()
     error = float(largest_difference / largest_logit)
-    if error > EXACT:
+    if error > ROUNDING_ERROR:
         raise LeftOut(f"its terms are {error:.1g} of the largest logit away from the encoder's own")
     return error
 
@@ -287,10 +291,10 @@ def check_sum(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> 
         ids: The tokens, of one segment.
 
     Raises:
-        LeftOut: the error is larger than EXACT.
+        LeftOut: the error is larger than ROUNDING_ERROR.
     """
     blocks = []
-    with watching(model, lambda _, scores: blocks.append(scores)):
+    with watch_scores(model, lambda _, scores: blocks.append(scores)):
         model.hidden_states(ids)
     return sum_error(terms_of_input(model, table, ids), blocks[0].logits)
 
@@ -315,7 +319,7 @@ def sequence_shares(model: EncoderModel, table: InputSum, ids: Int[Tensor, "n l"
         ids: The tokens, of one segment.
     """
     batches = ids.split(BATCH_SEQUENCES)
-    return float64(torch.cat([shares(terms_of_input(model, table, batch)) for batch in batches]))
+    return to_float64(torch.cat([shares(terms_of_input(model, table, batch)) for batch in batches]))
 
 
 def by_measure(terms: Sequence[str], by_head: Shares) -> dict[str, Float[np.ndarray, " n"]]:
@@ -328,7 +332,7 @@ def by_measure(terms: Sequence[str], by_head: Shares) -> dict[str, Float[np.ndar
     mixed = []
     for term, mean in zip(terms, means, strict=True):
         measures[f"terms.share.{term}"] = mean
-        if term in MIXED:
+        if term in MIXED_TERMS:
             mixed.append(mean)
     if mixed:
         measures["terms.mixed"] = np.sum(mixed, 0)
@@ -344,21 +348,21 @@ def share_rows(
         block: The number of the block, from 1.
         terms: The names of the terms.
         measured: The shares of each sequence.
-        draws: Shares of NINE by chance, (draws, heads, terms).
+        draws: Shares of NINE_TERMS by chance, (draws, heads, terms).
     """
     to_words = "terms.mixed_to_words"
     chance = {}
     if draws is not None:
-        for name, values in by_measure(NINE, draws).items():
+        for name, values in by_measure(NINE_TERMS, draws).items():
             chance[name] = prediction_band(values)
-        chance[to_words] = prediction_band([mixed_to_words(NINE, draw) for draw in draws])
+        chance[to_words] = prediction_band([mixed_to_words(NINE_TERMS, draw) for draw in draws])
     rows = []
     measures = by_measure(terms, measured)
     for name, values in measures.items():
-        rows.append(mean_row(name, values, chance.get(name, NONE), layer=block))
+        rows.append(mean_row(name, values, chance.get(name, NO_INTERVAL), layer=block))
     if "terms.mixed" in measures:
         value = mixed_to_words(terms, measured.mean(0))
-        band = chance.get(to_words, NONE)
+        band = chance.get(to_words, NO_INTERVAL)
         rows.append(row(to_words, value, chance=band, layer=block, n=len(measured)))
     return rows
 
@@ -370,25 +374,25 @@ def mixed_to_words(terms: Sequence[str], by_head: Float[np.ndarray, "h t"]) -> f
     computed for each head without the terms of positions alone. Only their covariance with the
     other terms remains in it.
     """
-    is_mixed = [term in MIXED for term in terms]
+    is_mixed = [term in MIXED_TERMS for term in terms]
     mixed = by_head[:, is_mixed].sum(-1)
     is_word = [term == "word_word" for term in terms]  # a variant may have no such term
     words = by_head[:, is_word].sum(-1)
     return float((mixed / (mixed + words)).mean())
 
 
-def rotated(table: InputSum, draw: int) -> InputSum:
+def rotate_positions(table: InputSum, draw: int) -> InputSum:
     """Rotate the positions at random, so that they no longer fit the words and the weights."""
     width = table.positions.shape[1]
-    generator = seeded(draw, width)
+    generator = seeded_generator(draw, width)
     rotation = torch.from_numpy(ortho_group.rvs(width, random_state=generator))
     return replace(table, positions=table.positions @ rotation.to(table.positions))
 
 
-def redrawn(table: InputSum, draw: int) -> InputSum:
+def redraw_positions(table: InputSum, draw: int) -> InputSum:
     """Draw positions from a normal distribution with the covariance of the table's positions."""
     n = len(table.positions)
-    weights = seeded(draw).standard_normal((n, n))
+    weights = seeded_generator(draw).standard_normal((n, n))
     rows = torch.from_numpy(weights).to(table.positions) @ table.positions
     rows = rows - rows.mean(0)
     return replace(table, positions=rows * (table.positions.norm() / rows.norm()))

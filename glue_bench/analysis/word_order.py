@@ -24,7 +24,7 @@ from functools import partial
 
 import numpy as np
 
-from glue_bench.analysis.chance import NONE, Interval, Measured, Sums, row
+from glue_bench.analysis.chance import NO_INTERVAL, Interval, Measured, Sums, row
 from glue_bench.analysis.held_out import (
     IGNORED,
     MAX_TOKENS,
@@ -63,7 +63,7 @@ def measure_order(subject: Subject) -> Measured:
         chance: Interval = (0.0, 0.0)
         interval = sums.interval
         if kind == "validation":
-            chance = NONE
+            chance = NO_INTERVAL
         elif kind == "swap":
             chance = (0.5, 0.5)
             interval = sums.share_interval
@@ -106,9 +106,9 @@ def order_sums(
         rows = []
         for index, probe in enumerate(probes):
             generator = np.random.default_rng([VALIDATION_SEED, n, index])
-            rows.append(reordered(probe, partial(in_n_grams, n=n, generator=generator)))
+            rows.append(reorder_words(probe, partial(shuffle_n_grams, n=n, generator=generator)))
         measures[f"shuffle_{n}"] = rise(rows, base)
-    reversed_rows = [reordered(probe, lambda words: words[::-1]) for probe in probes]
+    reversed_rows = [reorder_words(probe, lambda words: words[::-1]) for probe in probes]
     measures["reverse"] = rise(reversed_rows, base)
     # A start may skip a quarter of the positions, so that three quarters are left for the text.
     starts = [start for start in START_SHIFTS if 4 * start <= positions]
@@ -122,7 +122,7 @@ def order_sums(
     return {name: sums for name, sums in measures.items() if sums.counts.any()}
 
 
-def in_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> list[Span]:
+def shuffle_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> list[Span]:
     """Cut words into runs of n, the last run shorter, and put the runs in random order.
 
     Args:
@@ -137,7 +137,7 @@ def in_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> lis
     return ordered
 
 
-def reordered(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> MaskedRow:
+def reorder_words(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> MaskedRow:
     """Put the words of each stretch in another order; their labels move with them."""
     places = np.arange(len(probe.ids))
     for words in probe.stretches:
@@ -167,7 +167,7 @@ def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
         for first, second in pairs(probe, distance, index, text):
             places = [*range(*first), *range(*second)]
             original = _rows_for_each_token(text, probe, probe.ids, places)
-            swapped_ids, swapped_places = _swap(probe.ids, first, second)
+            swapped_ids, swapped_places = _swap_words(probe.ids, first, second)
             swapped = _rows_for_each_token(text, probe, swapped_ids, swapped_places)
             rows += original + swapped
             versions += [2 * len(sequences)] * len(original)
@@ -187,7 +187,7 @@ def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
     return Sums(hits, counts)
 
 
-def _swap(ids: np.ndarray, first: Span, second: Span) -> tuple[np.ndarray, list[int]]:
+def _swap_words(ids: np.ndarray, first: Span, second: Span) -> tuple[np.ndarray, list[int]]:
     """Exchange two words; return the tokens, and the places of the two words."""
     a, b = first
     c, d = second

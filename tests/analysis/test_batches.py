@@ -14,7 +14,7 @@ import glue_bench
 from glue_bench.analysis import held_out, positions, term_effects, terms
 from glue_bench.analysis.chance import Sums
 from glue_bench.analysis.held_out import HeldOut, MaskedRow
-from glue_bench.analysis.hooks import FOUR, InputSum, input_sum
+from glue_bench.analysis.hooks import FOUR_TERMS, InputSum, input_sum
 from glue_bench.analysis.subject import Subject
 from glue_bench.model.encoder import BlockScores, EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
@@ -112,7 +112,7 @@ def test_shares_of_scores_are_means_over_the_sequences_of_all_batches(variant, o
     subject = subject_of(variant, **options)
     rows = rows_by_name(terms.measure_score_terms(subject))
     scores_by_block = {}
-    with terms.watching(
+    with terms.watch_scores(
         subject.model, lambda block, scores: scores_by_block.update({block: scores})
     ):
         subject.model.hidden_states(MANY)
@@ -137,7 +137,7 @@ def test_the_error_of_a_sum_is_the_largest_of_all_batches_and_blocks():
     def look(_: int, scores: terms.BlockTerms) -> None:
         errors.append(terms.sum_error(terms.terms_of(scores), scores.logits))
 
-    with terms.watching(subject.model, look):
+    with terms.watch_scores(subject.model, look):
         for batch in MANY.split(16):
             subject.model.hidden_states(batch)
     assert len(set(errors)) > 1
@@ -147,7 +147,7 @@ def test_the_error_of_a_sum_is_the_largest_of_all_batches_and_blocks():
 
 def test_bands_of_chance_come_of_draws_that_differ(monkeypatch):
     """The draws are rotations of the positions, and tables with their covariance."""
-    drawn: dict[str, set[int]] = {"rotated": set(), "redrawn": set()}
+    drawn: dict[str, set[int]] = {"rotate_positions": set(), "redraw_positions": set()}
     for name, draws in drawn.items():
         original = getattr(terms, name)
 
@@ -157,7 +157,8 @@ def test_bands_of_chance_come_of_draws_that_differ(monkeypatch):
 
         monkeypatch.setattr(terms, name, noted)
     rows = rows_by_name(terms.measure_terms(subject_of("add")))
-    assert {name: len(draws) for name, draws in drawn.items()} == {"rotated": 10, "redrawn": 3}
+    counts = {name: len(draws) for name, draws in drawn.items()}
+    assert counts == {"rotate_positions": 10, "redraw_positions": 3}
     for term in ("word_word", "word_position", "position_position"):
         row = rows[f"terms.share.{term}", 1]
         assert row.chance_low < row.chance_high, term
@@ -200,7 +201,7 @@ def test_the_rise_of_the_loss_is_that_without_the_term(variant):
     measured = rows_by_name(term_effects.measure_effect(subject))
     parts = terms.terms_of_input(head.base, table, MANY)
     before = cross_entropy(head(MANY).logits.flatten(0, 1), MANY.flatten()).item()
-    for term in FOUR:
+    for term in FOUR_TERMS:
         remaining = dict(parts)
         del remaining[term]
         logits = logits_with_attention(head, terms.sum_of(remaining).softmax(-1))

@@ -10,9 +10,9 @@ import transformers
 from helpers.tiny_models import ARMS, CONFIGS
 
 from glue_bench.analysis import term_effects, terms
-from glue_bench.analysis.chance import EXACT, LeftOut
+from glue_bench.analysis.chance import ROUNDING_ERROR, LeftOut
 from glue_bench.analysis.held_out import MaskedRow
-from glue_bench.analysis.hooks import FOUR, BlockTerms, InputSum, input_sum, watching
+from glue_bench.analysis.hooks import FOUR_TERMS, BlockTerms, InputSum, input_sum, watch_scores
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
@@ -29,7 +29,7 @@ def model_of(variant: str, **options) -> EncoderModel:
 def scores_by_block(model: EncoderModel) -> list[BlockTerms]:
     """Return the scores of each block for IDS."""
     scores: list[BlockTerms] = []
-    with watching(model, lambda _, of_block: scores.append(of_block)):
+    with watch_scores(model, lambda _, of_block: scores.append(of_block)):
         model.hidden_states(IDS)
     return scores
 
@@ -48,7 +48,7 @@ def test_the_nine_terms_are_the_attention_of_transformers(family, tmp_path):
     attention = terms.sum_of(terms.terms_of_input(model, table, IDS)).softmax(-1)
     expected = original(input_ids=IDS, output_attentions=True).attentions[0]
     assert (attention - expected).abs().max() < 1e-5
-    assert terms.check_sum(model, table, IDS) < EXACT
+    assert terms.check_sum(model, table, IDS) < ROUNDING_ERROR
 
 
 NO_SUM = ("multiply", "gate")
@@ -72,7 +72,7 @@ def test_the_terms_of_positions_at_the_input_add_up(variant, options, norm_first
     model = random_model(EncoderModel, config)
     table = input_sum(model, POSITIONS)
     if table.has_positions:
-        assert terms.check_sum(model, table, IDS) < EXACT
+        assert terms.check_sum(model, table, IDS) < ROUNDING_ERROR
         shares = terms.sequence_shares(model, table, IDS)
         assert shares.sum(-1) == pytest.approx(1, abs=1e-4)
 
@@ -109,10 +109,10 @@ def test_the_terms_of_positions_in_the_scores_add_up_or_are_left_out(variant, op
                 terms.terms_of(scores)
             continue
         parts = terms.terms_of(scores)
-        assert terms.sum_error(parts, scores.logits) < EXACT
+        assert terms.sum_error(parts, scores.logits) < ROUNDING_ERROR
         assert terms.shares(parts).sum(-1) == pytest.approx(1, abs=1e-4)
         if variant == "four-term":
-            names = options.get("terms", FOUR)
+            names = options.get("terms", FOUR_TERMS)
             assert set(parts) == {name.replace("-", "_") for name in names}
 
 
@@ -153,7 +153,7 @@ def test_shares_are_covariances_of_the_terms_as_matrices():
     table = input_sum(model, POSITIONS)
     shares = terms.sequence_shares(model, table, IDS)
     ten = terms.terms_of_input(model, table, IDS)
-    assert tuple(ten) == (*terms.NINE, terms.BIAS)
+    assert tuple(ten) == (*terms.NINE_TERMS, terms.BIAS)
     assert abs(shares[..., 9]).min() > 0.001
     expanded = [term.expand_as(ten["word_word"]) for term in ten.values()]
     matrices = torch.stack(expanded).double().numpy()
@@ -171,7 +171,7 @@ def test_the_divergence_compares_attention_with_and_without_the_term():
     divergences = term_effects.divergences(model, table, IDS)
     nine = terms.terms_of_input(model, table, IDS)
     attention = terms.sum_of(nine).double().softmax(-1)
-    for index, term in enumerate(terms.NINE):
+    for index, term in enumerate(terms.NINE_TERMS):
         remaining = dict(nine)
         del remaining[term]
         without = terms.sum_of(remaining).double().softmax(-1)
@@ -200,20 +200,20 @@ def test_the_loss_is_taken_once_with_all_terms_and_then_without_each_of_the_four
         nine = terms.terms_of_input(model, table, IDS)
 
     first, _, *without_terms = biases  # the check of the sum, and the loss with all terms
-    for term, bias in zip(FOUR, without_terms, strict=True):
+    for term, bias in zip(FOUR_TERMS, without_terms, strict=True):
         by_hand = (0 if first is None else first) - nine[term]
         assert bias.numpy() == pytest.approx(by_hand.numpy(), abs=1e-4)
         assert rows[f"terms.loss_rise.{term}"].n == len(IDS)
 
 
 def test_the_share_of_mixed_terms_beside_word_to_word_by_hand():
-    shares = {term: [0.5, 0.5] for term in terms.NINE}
+    shares = {term: [0.5, 0.5] for term in terms.NINE_TERMS}
     shares["word_word"] = [0.6, 0.1]
     shares["word_position"] = [0.1, 0.2]
     shares["position_word"] = [0.1, 0.1]
     by_head = np.array(list(shares.values())).T
     by_hand = (0.2 / 0.8 + 0.3 / 0.4) / 2
-    assert terms.mixed_to_words(terms.NINE, by_head) == pytest.approx(by_hand)
+    assert terms.mixed_to_words(terms.NINE_TERMS, by_head) == pytest.approx(by_hand)
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def table() -> InputSum:
 
 
 def test_rotated_positions_keep_their_products_with_each_other(table):
-    rotated = terms.rotated(table, 0).positions
+    rotated = terms.rotate_positions(table, 0).positions
     products = table.positions @ table.positions.T
     assert rotated @ rotated.T == pytest.approx(products, abs=1e-5)
     assert (rotated - table.positions).abs().max() > 0.1
@@ -230,7 +230,7 @@ def test_rotated_positions_keep_their_products_with_each_other(table):
 
 def test_redrawn_positions_keep_their_covariance_and_size(table):
     covariance = table.positions.T @ table.positions / POSITIONS
-    draws = torch.stack([terms.redrawn(table, draw).positions for draw in range(400)])
+    draws = torch.stack([terms.redraw_positions(table, draw).positions for draw in range(400)])
     mean = torch.einsum("tni,tnj->ij", draws, draws) / (400 * POSITIONS)
     assert mean == pytest.approx(covariance, abs=0.1 * float(covariance.diag().max()))
     assert draws[0].norm() == pytest.approx(float(table.positions.norm()))

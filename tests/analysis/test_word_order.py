@@ -14,10 +14,10 @@ from glue_bench.analysis import held_out, word_order
 from glue_bench.analysis.held_out import HeldOut
 from glue_bench.analysis.word_order import (
     DISTANCES,
-    in_n_grams,
     order_sums,
     pairs,
-    reordered,
+    reorder_words,
+    shuffle_n_grams,
 )
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.heads import EncoderForMaskedLM
@@ -236,7 +236,7 @@ def reorder(words, n: int | None, index: int):
     """Put n-grams of words in random order; None reverses the words."""
     if n is None:
         return words[::-1]
-    return in_n_grams(words, n, np.random.default_rng([n, index]))
+    return shuffle_n_grams(words, n, np.random.default_rng([n, index]))
 
 
 @pytest.fixture(params=[1, 2, 3, None])
@@ -254,13 +254,13 @@ def places_after(probe, n: int | None, index: int) -> np.ndarray:
     """Return the place from which each token of a reordered sequence came."""
     places = np.arange(len(probe.ids))
     numbered = probe.masked._replace(labels=places)
-    row = reordered(probe._replace(masked=numbered), lambda words: reorder(words, n, index))
+    row = reorder_words(probe._replace(masked=numbered), lambda words: reorder(words, n, index))
     return row.labels
 
 
 def test_masks_and_labels_move_with_their_words(n, text):
     for index, probe in enumerate(text.probes):
-        row = reordered(probe, lambda words, index=index: reorder(words, n, index))
+        row = reorder_words(probe, lambda words, index=index: reorder(words, n, index))
         places = places_after(probe, n, index)
         ids = probe.masked.ids[places]
         labels = probe.masked.labels[places]
@@ -270,7 +270,7 @@ def test_masks_and_labels_move_with_their_words(n, text):
 
 def test_words_move_within_their_segment(n, text):
     for index, probe in enumerate(text.probes):
-        row = reordered(probe, lambda words, index=index: reorder(words, n, index))
+        row = reorder_words(probe, lambda words, index=index: reorder(words, n, index))
         places = places_after(probe, n, index)
         segments = probe.masked.segments
         assert row.segments.tolist() == segments.tolist(), index
