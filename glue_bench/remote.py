@@ -1,6 +1,6 @@
-"""Inputs behind a URL (s3://, gs://, https:// ...), which fsspec copies into the cache.
+"""Inputs that lie elsewhere: behind a URL (s3://, gs://, https:// ...), or on the hub.
 
-Results never lie behind a URL.
+fsspec copies what is behind a URL into the cache. Results never lie behind a URL.
 """
 
 import hashlib
@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from glue_bench.errors import DiskError, UserError, first_line
@@ -17,6 +19,14 @@ VERSIONS = ("ETag", "Content-MD5", "Digest", "Last-Modified", "size")
 """Facts of a web server that change with a file. fsspec itself takes files there for constant."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 """The beginning of a URL: a scheme of at least two letters. Path makes one slash of two."""
+_HUB_URL = re.compile(r"hf:/", re.IGNORECASE)
+CONNECT_SECONDS = 6.0
+"""The longest wait for a connection to the hub.
+
+A resolver asks again after five seconds if its first packet is lost.
+"""
+ANSWER_SECONDS = 1.0
+"""The longest wait for the first answer. A hub that is slower is there all the same."""
 
 
 def is_url(name: str | Path) -> bool:
@@ -33,6 +43,51 @@ def refuse_url(folder: str | Path, content: str = "results") -> None:
         )
 
 
+def hub_fault() -> str:
+    """Say why the Hugging Face hub cannot be asked; an empty text if it can.
+
+    Without a network, the libraries ask the hub again and again for a minute or several. One
+    connection to its address (HF_ENDPOINT, by the proxy if there is one) tells the same at once.
+    """
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "the hub is switched off by HF_HUB_OFFLINE"
+    try:
+        _connect_to_hub(constants.ENDPOINT)
+    except ConnectionError as error:
+        return str(error)
+    return ""
+
+
+@cache
+def _connect_to_hub(endpoint: str) -> None:
+    """Connect to the hub, once in a process. Raises ConnectionError as long as that fails."""
+    from huggingface_hub.utils import get_session
+
+    faults: SimpleQueue[str] = SimpleQueue()
+    waits = (CONNECT_SECONDS, ANSWER_SECONDS, ANSWER_SECONDS, ANSWER_SECONDS)
+
+    def ask() -> None:
+        try:
+            get_session().head(endpoint, timeout=waits, follow_redirects=False)
+        except Exception as error:  # of httpx or httpx2, as the version of the client has it
+            if type(error).__name__ in ("ConnectError", "ConnectTimeout", "ProxyError"):
+                faults.put(first_line(error))
+                return
+        faults.put("")
+
+    # A thread, because the connection has no limit of its own for the look-up of a name, and one
+    # for each of the addresses behind it.
+    Thread(target=ask, daemon=True).start()
+    try:
+        fault = faults.get(timeout=CONNECT_SECONDS + ANSWER_SECONDS)
+    except Empty:
+        fault = f"no connection in {CONNECT_SECONDS:.0f} seconds"
+    if fault:
+        raise ConnectionError(f"{endpoint}: {fault}")
+
+
 @cache
 def fetched(url: str) -> Path:
     """Return a local copy of the file or folder behind a URL, in its state at the first call.
@@ -45,15 +100,11 @@ def fetched(url: str) -> Path:
     """
     import fsspec
 
+    _refuse_if_unreachable(url)
     folder = cache_folder() / "fetched"
     try:
         files, root = fsspec.core.url_to_fs(url)
-        names: dict[str, str] = {}
-        for path in sorted(files.find(root)):
-            name = path.removeprefix(root).strip("/") or Path(path).name
-            if ".." in Path(name).parts:
-                raise ValueError(f"it has a file '{name}'")
-            names[path] = name
+        names = _names_below(files, root)
         state = _state(files, url, names)
         folder = folder / hashlib.sha256(state.encode()).hexdigest()[:16]
         if names and not folder.is_dir():
@@ -82,6 +133,27 @@ def fetched(url: str) -> Path:
     first_name = next(iter(names.values()))
     is_file = len(names) == 1 and url.rstrip("/").endswith(f"/{first_name}")
     return folder / first_name if is_file else folder
+
+
+def _refuse_if_unreachable(url: str) -> None:
+    """Raise UserError for a URL of the hub, if the hub cannot be reached."""
+    fault = hub_fault() if _HUB_URL.match(url) else ""
+    if fault:
+        raise UserError(f"cannot read '{url}' ({fault})")
+
+
+def _names_below(files: Any, root: str) -> dict[str, str]:
+    """Return the name below a root by the path of each file, in order.
+
+    Raises ValueError for a name that leads out of the root.
+    """
+    names: dict[str, str] = {}
+    for path in sorted(files.find(root)):
+        name = path.removeprefix(root).strip("/") or Path(path).name
+        if ".." in Path(name).parts:
+            raise ValueError(f"it has a file '{name}'")
+        names[path] = name
+    return names
 
 
 def _state(files: Any, url: str, names: Mapping[str, str]) -> str:

@@ -20,6 +20,8 @@ import pytest
 # Before torch is imported: the suite's processes share the cores, and each of them does little at a
 # time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# No test asks the hub: nobody answers at this address.
+os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"
 # A shell ignores Ctrl-C for what it starts in the background, and every process below inherits
 # that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

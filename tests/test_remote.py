@@ -1,16 +1,19 @@
 """Inputs behind URLs, copied once for each state; results behind none."""
 
+import time
 import zipfile
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from helpers.hubs import point_to, silent_hub, slow_hub
+from huggingface_hub import constants
 
 from glue_bench.data.sources import open_source
 from glue_bench.errors import UserError
 from glue_bench.model.locate import locate
-from glue_bench.remote import fetched, is_url
+from glue_bench.remote import fetched, hub_fault, is_url
 from glue_bench.training.corpus import open_corpus
 
 
@@ -137,3 +140,48 @@ def test_results_behind_a_url_are_refused(refused):
     assert message.startswith(
         "results cannot lie at 's3:/bucket/runs': that takes a file system with locks and renames"
     )
+
+
+@pytest.mark.parametrize("endpoint", ["http://nowhere.invalid", "http://127.0.0.1:9"])
+def test_a_hub_that_cannot_be_reached_is_named_at_once(endpoint, monkeypatch):
+    point_to(endpoint, monkeypatch)
+    started = time.monotonic()
+    assert hub_fault().startswith(f"{endpoint}: ")
+    assert time.monotonic() - started < 5
+
+
+def test_a_hub_where_connections_hang_is_given_up_for_checkpoints_and_urls(monkeypatch):
+    started = time.monotonic()
+    with silent_hub(monkeypatch):
+        with pytest.raises(UserError, match=r"no folder 'org/model' here.* \(http://127.*time"):
+            locate("org/model")
+        with pytest.raises(UserError, match=r"cannot read 'hf://datasets/a/b' \(http://127.*time"):
+            fetched("hf://datasets/a/b")
+    assert time.monotonic() - started < 5
+
+
+def test_a_hub_that_answers_late_is_there(monkeypatch):
+    monkeypatch.setattr("glue_bench.remote.ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("glue_bench.remote.CONNECT_SECONDS", 0.3)
+    with slow_hub(1, monkeypatch) as paths:
+        assert hub_fault() == ""
+        assert hub_fault() == ""
+        assert paths == ["/"]
+
+
+def test_a_hub_that_has_come_back_is_asked_again(monkeypatch):
+    with slow_hub(0, monkeypatch) as paths:
+        endpoint = constants.ENDPOINT
+        point_to("http://127.0.0.1:9", monkeypatch)
+        assert hub_fault()
+        point_to(endpoint, monkeypatch)
+        with pytest.raises(UserError, match="'org/model'"):
+            locate("org/model")
+    assert any("org/model" in path for path in paths)
+
+
+def test_a_hub_that_is_switched_off_is_not_asked(monkeypatch):
+    with slow_hub(0, monkeypatch) as paths:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        assert "HF_HUB_OFFLINE" in hub_fault()
+    assert paths == []

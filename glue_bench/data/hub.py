@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from glue_bench.data.tasks import find_task
 from glue_bench.data.tsv import SCORES, TEXT_COLUMNS, unlabelled
 from glue_bench.errors import DiskError, UserError, first_line, quoted
 from glue_bench.files import check_file, disk_trouble, parse_json, read_file
+from glue_bench.remote import hub_fault
 
 REPOSITORY = "nyu-mll/glue"
 PINNED = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
@@ -344,11 +346,26 @@ def load_dataset(name: str, advice: str, *names: Any, **options: Any) -> Any:
     datasets.disable_progress_bars()
     for library in ("datasets", "huggingface_hub"):
         logging.getLogger(library).setLevel(logging.ERROR)
+    unreachable = "" if datasets.config.HF_HUB_OFFLINE else hub_fault()
     try:
-        return datasets.load_dataset(*names, **options)
+        with _offline() if unreachable else nullcontext():
+            return datasets.load_dataset(*names, **options)
     except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
         if trouble := disk_trouble(error):
             remedy = "make room in the cache of datasets"
             raise DiskError(f"cannot keep {name}: {trouble}; {remedy}") from error
-        cause = first_line(error.__cause__ or error)
+        cause = unreachable or first_line(error.__cause__ or error)
         raise UserError(f"cannot read {name} ({cause}); {advice}") from error
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Let `datasets` look only into its cache, as HF_DATASETS_OFFLINE does."""
+    import datasets
+
+    before = datasets.config.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before

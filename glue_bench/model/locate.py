@@ -25,7 +25,7 @@ from glue_bench.files import (
 )
 from glue_bench.model.outputs import local_path, refuse_absent
 from glue_bench.records.layout import PLAN, model_folder
-from glue_bench.remote import fetched, is_url
+from glue_bench.remote import fetched, hub_fault, is_url
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 WEIGHT_FILES = (*SAFETENSORS, "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -79,12 +79,13 @@ def _find(name: str, revision: str | None, *, weights: bool) -> Path:
 
 def _snapshot(name: str, revision: str | None, *, weights: bool) -> Path:
     """Fetch a checkpoint from the hub, or find it in its cache."""
-    from huggingface_hub import constants, errors, snapshot_download
+    from huggingface_hub import errors, snapshot_download
 
     patterns = [*FETCHED, "model*.safetensors"] if weights else FETCHED
+    unreachable = hub_fault()
     # Without the last option, the client (1.31) asks the hub for a full commit hash even if it is
     # switched off.
-    options: dict[str, Any] = {"revision": revision, "local_files_only": constants.HF_HUB_OFFLINE}
+    options: dict[str, Any] = {"revision": revision, "local_files_only": bool(unreachable)}
     try:
         folder = Path(snapshot_download(name, allow_patterns=patterns, **options))
         # An index of shards does not show that the shards are there: torch's are fetched wherever
@@ -104,7 +105,7 @@ def _snapshot(name: str, revision: str | None, *, weights: bool) -> Path:
         if trouble := disk_trouble(error):
             fault = f"cannot keep '{name}' of the hub: {trouble}"
             raise DiskError(f"{fault}; make room in the cache") from error
-        cause = f"{type(error).__name__}: {first_line(error)}"
+        cause = unreachable or f"{type(error).__name__}: {first_line(error)}"
         fault = f"no folder '{name}' here, and the hub cannot be reached for it ({cause})"
         raise UserError(f"{fault}; give the folder of a downloaded copy instead") from error
 

@@ -35,7 +35,7 @@ RAY_QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level"
 # Nothing but jobs and results passes through Ray's store; Ray would take a third of the memory.
 STORE_BYTES = 256 * 2**20
 # These settings, of where text and checkpoints are kept and how to train, hold on all machines.
-PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "GLUE_BENCH_PRECISION")
+PASSED_ON = ("GLUE_BENCH_CACHE", "HF_ENDPOINT", "HF_HOME", "HF_HUB_OFFLINE", "GLUE_BENCH_PRECISION")
 
 MakeWorker = Callable[[], Any]
 """Makes a worker, which runs jobs as `worker.Worker` does, in the process that calls it.

@@ -1,7 +1,9 @@
 """The dataset repository, on the hub and as a clone, against the same content as TSV."""
 
 import errno
+import json
 import shutil
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -9,6 +11,7 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.hubs import point_to, silent_hub, slow_hub
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from glue_bench.data import hub
@@ -115,12 +118,42 @@ def test_a_clone_with_bad_rows_or_damaged_files_is_refused(change, message, tmp_
         load(tmp_path, "wnli")
 
 
+def test_an_unreachable_hub_is_reported_in_seconds(monkeypatch):
+    """`datasets` asks six times, and waits 23 seconds between."""
+    point_to("http://nowhere.invalid", monkeypatch)
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"task rte \(http://nowhere.invalid: .*; give a folder"):
+        open_source("hub").load("rte")
+    assert time.monotonic() - started < 5
+    assert not datasets.config.HF_HUB_OFFLINE
+
+
+def test_rows_of_the_cache_are_read_if_the_hub_is_unreachable(tmp_path, monkeypatch):
+    copy = clone(tmp_path / "clone", names=("entailment", "not_entailment"), **RTE_ROWS)
+    cache_of_rte(copy / "rte" / "train-00000-of-00001.parquet", tmp_path / "datasets-cache")
+    with silent_hub(monkeypatch):
+        rows = open_source("hub").load("rte").splits["train"]
+    assert rows.text_b.tolist() == RTE_ROWS["sentence2"]
+
+
+def cache_of_rte(train: Path, cache: Path) -> None:
+    """Lay rows of RTE down as `datasets` does when it has read them from the hub."""
+    datasets.load_dataset("parquet", "rte", data_files={"train": str(train)})
+    [info] = cache.glob("parquet/rte-*/*/*/dataset_info.json")
+    place = cache / "nyu-mll___glue" / "rte" / "0.0.0" / hub.PINNED
+    place.mkdir(parents=True)
+    facts = json.loads(info.read_text()) | {"dataset_name": "glue", "config_name": "rte"}
+    (place / info.name).write_text(json.dumps(facts))
+    shutil.copy(info.with_name("parquet-train.arrow"), place / "glue-train.arrow")
+
+
 def test_hub_is_asked_for_the_pinned_revision(monkeypatch):
     train = datasets.Dataset.from_dict({"sentence": ["a", "b"], "label": [1, 0], "idx": [0, 1]})
     train = train.cast_column("label", datasets.ClassLabel(names=["acceptable", "unacceptable"]))
     asked = Mock(return_value=datasets.DatasetDict({"train": train}))
     monkeypatch.setattr(datasets, "load_dataset", asked)
-    data = open_source("hub").load("cola")
+    with slow_hub(0, monkeypatch):
+        data = open_source("hub").load("cola")
     asked.assert_called_once_with("nyu-mll/glue", "cola", revision=hub.PINNED)
     expected = [["a", 0], ["b", 1]]
     assert data.splits["train"].to_numpy().tolist() == expected

@@ -12,6 +12,7 @@ import huggingface_hub
 import pytest
 import torch
 import transformers
+from helpers.hubs import slow_hub
 from helpers.tiny_models import (
     edit_settings,
     edit_weights,
@@ -291,7 +292,8 @@ HUB: dict[str, tuple[Exception, str]] = {
 def test_what_the_hub_does_not_give_is_one_line(case, monkeypatch):
     error, message = HUB[case]
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=error))
-    with pytest.raises(DiskError if case == "full disk" else UserError, match=message):
+    kind = DiskError if case == "full disk" else UserError
+    with slow_hub(0, monkeypatch), pytest.raises(kind, match=message):
         locate("org/model", "v9")
 
 

@@ -169,6 +169,7 @@ def hub(monkeypatch):
     """The requests to a hub that answers with columns of a dataset, or with an error."""
     load = Mock()
     monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
 
     def answering(answer):
         failed = isinstance(answer, Exception)
