@@ -302,6 +302,10 @@ def _print_plan(summary: "Summary") -> None:
         expected = summary.finetuning_time
         time = _format_time(expected.seconds, expected.timed_steps, "cells")
         echo(f"fine-tuning: {epochs} epochs a cell, {summary.steps:,} updates in all{time}")
+    if summary.rows:
+        expected = summary.evaluation_time
+        time = _format_time(expected.seconds, expected.timed_steps, "cells")
+        echo(f"evaluation: {summary.rows:,} rows in all{time}")
     pretraining = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
     cells = f"{len(summary.waiting):,} of {summary.planned:,} cells, {summary.skipped:,} are done"
     echo(f"would run {cells}{pretraining}, in {summary.folder}")

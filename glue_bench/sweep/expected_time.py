@@ -10,7 +10,12 @@ from glue_bench.records.values import Cell, Job, Plan, Pretraining, PretrainingR
 from glue_bench.sweep.jobs import WorkLeft
 from glue_bench.training.device import Compute
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.step_times import StepTimes, time_cell, time_pretraining
+from glue_bench.training.step_times import (
+    StepTimes,
+    time_cell,
+    time_evaluation,
+    time_pretraining,
+)
 from glue_bench.training.task_inputs import is_test
 
 TRIAL_SECONDS = 2.6  # of all trials; those of pretrainings have half of them
@@ -30,6 +35,15 @@ class ExpectedTime:
 
 
 UNKNOWN_TIME = ExpectedTime()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedTimes:
+    """How long the jobs of each kind take: pretrainings, fine-tuning runs and evaluations."""
+
+    pretraining: ExpectedTime = UNKNOWN_TIME
+    finetuning: ExpectedTime = UNKNOWN_TIME
+    evaluation: ExpectedTime = UNKNOWN_TIME
 
 
 def time_of_finished(
@@ -53,10 +67,8 @@ def time_of_finished(
     return ExpectedTime(seconds * operations_left / operations)
 
 
-def expected_times(
-    work: WorkLeft, inputs: Inputs, compute: Compute | None
-) -> tuple[ExpectedTime, ExpectedTime]:
-    """Expect how long the pretrainings that are left take, and the fine-tuning runs.
+def expected_times(work: WorkLeft, inputs: Inputs, compute: Compute | None) -> ExpectedTimes:
+    """Expect how long the jobs that are left take.
 
     Args:
         work: what is left.
@@ -66,18 +78,22 @@ def expected_times(
     finished = work.finished
     plan = work.plan
     cells = [cell for cell in work.cell_jobs if cell.is_trained]
+    evaluations = [cell for cell in work.cell_jobs if not cell.is_trained]
     cell_records = [record for record in finished.records.values() if record.cell.is_trained]
+    evaluated = [record for record in finished.records.values() if not record.cell.is_trained]
     pretraining = time_of_finished(work.pretrainings, finished.pretrainings.values(), plan)
     finetuning = time_of_finished(cells, cell_records, plan)
-    if compute is None or compute.graph:  # whose steps are launched in another way
-        return pretraining, finetuning
-    deadline = time.perf_counter() + TRIAL_SECONDS
-    if pretraining.seconds is None:
-        earlier = deadline - TRIAL_SECONDS / 2
-        pretraining = time_of_pretrainings(work.pretrainings, inputs, compute, plan, earlier)
-    if finetuning.seconds is None:
-        finetuning = time_of_cells(cells, inputs, compute, plan, deadline)
-    return pretraining, finetuning
+    evaluation = time_of_finished(evaluations, evaluated, plan)
+    if compute is not None and not compute.graph:  # whose steps are launched in another way
+        deadline = time.perf_counter() + TRIAL_SECONDS
+        if pretraining.seconds is None:
+            earlier = deadline - TRIAL_SECONDS / 2
+            pretraining = time_of_pretrainings(work.pretrainings, inputs, compute, plan, earlier)
+        if finetuning.seconds is None:
+            finetuning = time_of_cells(cells, inputs, compute, plan, deadline)
+        if evaluation.seconds is None:
+            evaluation = time_of_evaluations(evaluations, inputs, compute, plan, deadline)
+    return ExpectedTimes(pretraining=pretraining, finetuning=finetuning, evaluation=evaluation)
 
 
 def time_of_cells(
@@ -92,14 +108,11 @@ def time_of_cells(
         plan: has the tokens and operations of all.
         deadline: until when steps are timed, by `time.perf_counter`.
     """
-    share_by_arm: dict[str, float] = {}
+    real_tokens = TokenCount(plan)
 
     def seconds(cell: Cell, times: StepTimes) -> float:
-        planned_tokens = plan.tokens[cell.task]
         rows = rows_trained(cell, inputs)
-        # The plan counts characters, and the trial of the arm's first cell has counted tokens.
-        share = share_by_arm.setdefault(cell.arm, times.row_tokens * rows / planned_tokens)
-        tokens = planned_tokens * share
+        tokens = real_tokens.of(cell, rows, times)
         read_tokens = tokens * rows_read(cell, inputs) / rows
         return times.seconds(steps_of(cell, inputs), tokens, read_tokens)
 
@@ -107,6 +120,46 @@ def time_of_cells(
         return time_cell(cell, inputs, compute, deadline)
 
     return time_of_trials(cells, trial, seconds, plan, deadline)
+
+
+def time_of_evaluations(
+    cells: Sequence[Cell], inputs: Inputs, compute: Compute, plan: Plan, deadline: float
+) -> ExpectedTime:
+    """Expect of evaluations what timed predictions of their arms say; else as `time_of_cells`."""
+    real_tokens = TokenCount(plan)
+
+    def seconds(cell: Cell, times: StepTimes) -> float:
+        rows = sum(map(len, inputs.tasks.validation_splits(cell.task)))
+        tokens = real_tokens.of(cell, rows, times)
+        return times.seconds(0, tokens * rows_predicted(cell, inputs) / rows)
+
+    def trial(cell: Cell) -> StepTimes | None:
+        return time_evaluation(cell, inputs, compute, deadline)
+
+    return time_of_trials(cells, trial, seconds, plan, deadline)
+
+
+class TokenCount:
+    """Corrects the plan's tokens, which are counted by characters.
+
+    A trial of an arm's first cell has counted tokens. Its other tasks are corrected alike.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.shares: dict[str, float] = {}
+
+    def of(self, cell: Cell, rows: int, times: StepTimes) -> float:
+        """Return the tokens of a cell.
+
+        Args:
+            cell: the cell.
+            rows: the number of rows that the plan's tokens are of.
+            times: what the trial of the cell's arm says.
+        """
+        planned_tokens = self.plan.tokens[cell.task]
+        share = self.shares.setdefault(cell.arm, times.row_tokens * rows / planned_tokens)
+        return planned_tokens * share
 
 
 def time_of_pretrainings(
@@ -193,13 +246,18 @@ def rows_trained(cell: Cell, inputs: Inputs) -> int:
 
 def rows_read(cell: Cell, inputs: Inputs) -> int:
     """Count the rows that a fine-tuning run only predicts: after each epoch, and in the end."""
+    train_rows = len(inputs.tasks.train_split(cell.task))
+    epochs = -(-rows_trained(cell, inputs) // train_rows)
+    return rows_predicted(cell, inputs, epochs)
+
+
+def rows_predicted(cell: Cell, inputs: Inputs, times: int = 1) -> int:
+    """Count the rows of scored splits, so many `times`, and of test splits if they are asked."""
     scored = 0
     tested = 0
-    splits = inputs.tasks.data(cell.task).splits
-    for name, frame in splits.items():
+    for name, frame in inputs.tasks.data(cell.task).splits.items():
         if is_test(name):
             tested += len(frame)
         elif name != "train":
             scored += len(frame)
-    epochs = -(-rows_trained(cell, inputs) // len(splits["train"]))
-    return scored * epochs + (tested if inputs.tasks.predicts_test else 0)
+    return scored * times + (tested if inputs.tasks.predicts_test else 0)

@@ -29,6 +29,7 @@ from glue_bench.sweep.expected_time import (
     UNKNOWN_TIME,
     ExpectedTime,
     expected_times,
+    rows_predicted,
     steps_of,
 )
 from glue_bench.sweep.jobs import WorkLeft, longest_first, work_left
@@ -60,9 +61,11 @@ class Summary:
         tokens: how many tokens these pretrainings were to train on.
         epochs: how many epochs the cells that were to run have, from the fewest to the most.
         steps: how many updates these cells were to take together.
+        rows: how many rows the finished models that were to be evaluated predict together.
         pretraining_time: how long the pretrainings take one after another, without validation if
             steps were timed.
-        finetuning_time: how long these cells take one after another.
+        finetuning_time: how long the fine-tuning runs take one after another.
+        evaluation_time: how long the evaluations of finished models take one after another.
         reasons: in a dry run, the reasons why jobs would run, with the number of jobs. Jobs that
             were not chosen count, too, if other jobs start from them.
         cause: "interrupted" (Ctrl-C), "terminated" (SIGTERM) or "".
@@ -78,8 +81,10 @@ class Summary:
     tokens: int = 0
     epochs: tuple[int, ...] = ()
     steps: int = 0
+    rows: int = 0
     pretraining_time: ExpectedTime = UNKNOWN_TIME
     finetuning_time: ExpectedTime = UNKNOWN_TIME
+    evaluation_time: ExpectedTime = UNKNOWN_TIME
     reasons: dict[str, int] = field(default_factory=dict)
     cause: str = ""
 
@@ -96,7 +101,9 @@ class Summary:
     @property
     def seconds(self) -> float | None:
         """How long the cells that were to run take one after another; None if it is not known."""
-        return self.finetuning_time.seconds
+        times = [self.finetuning_time.seconds, self.evaluation_time.seconds]
+        known_times = [seconds for seconds in times if seconds is not None]
+        return sum(known_times) if known_times else None
 
     @property
     def skipped(self) -> int:
@@ -183,11 +190,14 @@ def _summary(work: WorkLeft, inputs: Inputs, *, dry_run: bool, timed_on: Compute
     selected = {cell.id for cell in work.cells}
     epochs: set[int] = set()
     steps = 0
+    rows = 0
     for cell in work.cell_jobs:
         if cell.is_trained:
             epochs.add(cell.hyperparameters.epochs)
             steps += steps_of(cell, inputs)
-    pretraining, finetuning = expected_times(work, inputs, timed_on)
+        else:
+            rows += rows_predicted(cell, inputs)
+    times = expected_times(work, inputs, timed_on)
     return Summary(
         folder=store.folder,
         planned=len(work.cells),
@@ -196,8 +206,10 @@ def _summary(work: WorkLeft, inputs: Inputs, *, dry_run: bool, timed_on: Compute
         tokens=sum(job.tokens(work.plan.tokens) for job in work.pretrainings),
         epochs=tuple(sorted(epochs)),
         steps=steps,
-        pretraining_time=pretraining,
-        finetuning_time=finetuning,
+        rows=rows,
+        pretraining_time=times.pretraining,
+        finetuning_time=times.finetuning,
+        evaluation_time=times.evaluation,
         reasons=dict(Counter(reasons(work, store).values()).most_common()) if dry_run else {},
     )
 

@@ -1,28 +1,37 @@
-"""Times of a few steps of training, from which a dry run says how long the run takes.
+"""Times of a few steps, from which a dry run says how long the run takes.
 
 A trial takes steps of an arm's own model, on rows of the task, or on made-up tokens in the shapes
-of a pretraining. Where a whole batch would take too long, it takes a part of one, because a CPU
-takes half the time for half the rows.
+of a pretraining. A step of an evaluation predicts a batch. Where a whole batch would take too long,
+a trial takes a part of one, because a CPU takes half the time for half the rows.
 """
 
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from glue_bench.config import Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import find_task
+from glue_bench.model.finished import FinishedClassifier, FinishedStart
 from glue_bench.model.fresh import drawing, on_threads
 from glue_bench.records.values import Cell, Pretraining
 from glue_bench.training.device import Compute
+from glue_bench.training.evaluate import evaluation_tokens
 from glue_bench.training.finetune import Classifier
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.loop import make_optimizer, part_losses, update, used_rows_only
+from glue_bench.training.loop import (
+    make_optimizer,
+    part_losses,
+    predict,
+    update,
+    used_rows_only,
+)
 from glue_bench.training.masked_lm import build_masked_lm, masked_losses
 from glue_bench.training.masking import MaskedBatch, Vocabulary, training_batch
 from glue_bench.training.packing import PackedText
@@ -31,6 +40,7 @@ from glue_bench.training.tokens import (
     TokenisedTask,
     collate,
     encode_split,
+    evaluation_batches,
     training_batches,
 )
 from glue_bench.training.trial import compute_of, padded_length
@@ -66,7 +76,8 @@ class StepTimes:
     """How long a job of an arm takes here, in seconds.
 
     - `build`: to build the model.
-    - `token`: both passes of a step, for each of its tokens without padding.
+    - `token`: both passes of a step, or the one of an evaluation, for each of its tokens without
+      padding.
     - `update`: the optimiser, for each step.
     - `row_tokens`: how many tokens a row has, on average.
     - `steps`: how many steps were timed, or parts of one.
@@ -101,54 +112,39 @@ class TimedStep:
 
 
 @dataclass(frozen=True)
-class StepTrial(Generic[AnyBatch]):
+class TrainingStep(Generic[AnyBatch]):
     """A model in training, whose steps are timed; `losses` has the loss of each part of a batch."""
 
     model: nn.Module
     settings: Hyperparameters | PretrainingSettings
     losses: Callable[[AnyBatch], Iterable[Tensor]]
     device: torch.device
+    optimizer: torch.optim.Optimizer
 
-    def run(self, short: AnyBatch, batches: Iterator[AnyBatch], deadline: float) -> list[TimedStep]:
-        """Take steps of growing parts of a batch, then of whole batches.
+    @classmethod
+    def begin(
+        cls,
+        model: nn.Module,
+        settings: Hyperparameters | PretrainingSettings,
+        losses: Callable[[AnyBatch], Iterable[Tensor]],
+        device: torch.device,
+    ) -> Self:
+        """Put a model into training, with an optimiser of its own."""
+        return cls(model.train(), settings, losses, device, make_optimizer(model, settings))
 
-        Args:
-            short: a batch of one short row, which comes first.
-            batches: whole batches.
-            deadline: until when, by `time.perf_counter`. Steps of the short row are always taken.
-
-        Returns:
-            The largest steps; none if there was time for the short row alone.
-        """
-        self.model.train()
-        optimizer = make_optimizer(self.model, self.settings)
-        last = self._take(short, optimizer)
-        if last.passes < LONG_SECONDS:  # what the first step takes longer would count
-            last = self._take(short, optimizer)
-        timed: list[TimedStep] = []
-        for part in growing_parts(batches):
-            expected = last.passes * _count_tokens(part) / last.tokens + last.update
-            if len(timed) == MOST_STEPS or time.perf_counter() + expected > deadline:
-                break
-            last = self._take(part, optimizer)
-            if timed and last.rows > timed[-1].rows:
-                timed.clear()
-            timed.append(last)
-        return timed
-
-    def _take(self, batch: AnyBatch, optimizer: torch.optim.Optimizer) -> TimedStep:
+    def take(self, batch: AnyBatch) -> TimedStep:
         """Take a step."""
         ends_of_passes: list[float] = []
 
         def watched_losses() -> Iterator[Tensor]:
             yield from self.losses(batch)
-            self._wait()
+            wait_for(self.device)
             ends_of_passes.append(time.perf_counter())
 
         rate = self.settings.learning_rate
         began = time.perf_counter()
-        update(self.model, optimizer, rate, self.settings.clip_norm, watched_losses())
-        self._wait()
+        update(self.model, self.optimizer, rate, self.settings.clip_norm, watched_losses())
+        wait_for(self.device)
         ended = time.perf_counter()
         return TimedStep(
             rows=len(batch.ids),
@@ -157,12 +153,58 @@ class StepTrial(Generic[AnyBatch]):
             update=ended - ends_of_passes[0],
         )
 
-    def _wait(self) -> None:
-        """Wait for the device."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        elif self.device.type == "mps":
-            torch.mps.synchronize()
+
+def timed_prediction(model: nn.Module, batch: Batch, compute: Compute) -> TimedStep:
+    """Predict a batch, and return how long that took. Nothing is updated."""
+    alone = replace(batch, rows=np.arange(len(batch.rows)))
+    began = time.perf_counter()
+    predict(model, [alone], compute)  # it waits for the device
+    return TimedStep(
+        rows=len(batch.ids),
+        tokens=_count_tokens(batch),
+        passes=time.perf_counter() - began,
+        update=0.0,
+    )
+
+
+def timed_steps(
+    take: Callable[[AnyBatch], TimedStep],
+    short: AnyBatch,
+    batches: Iterator[AnyBatch],
+    deadline: float,
+) -> list[TimedStep]:
+    """Take steps of growing parts of a batch, then of whole batches.
+
+    Args:
+        take: takes a step.
+        short: a batch of one short row, which comes first.
+        batches: whole batches.
+        deadline: until when, by `time.perf_counter`. Steps of the short row are always taken.
+
+    Returns:
+        The largest steps; none if there was time for the short row alone.
+    """
+    last = take(short)
+    if last.passes < LONG_SECONDS:  # what the first step takes longer would count
+        last = take(short)
+    timed: list[TimedStep] = []
+    for part in growing_parts(batches):
+        expected = last.passes * _count_tokens(part) / last.tokens + last.update
+        if len(timed) == MOST_STEPS or time.perf_counter() + expected > deadline:
+            break
+        last = take(part)
+        if timed and last.rows > timed[-1].rows:
+            timed.clear()
+        timed.append(last)
+    return timed
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until a device has computed what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 def growing_parts(batches: Iterator[AnyBatch]) -> Iterator[AnyBatch]:
@@ -216,7 +258,8 @@ def time_cell(cell: Cell, inputs: Inputs, compute: Compute, deadline: float) -> 
     start = arm.start
     labels = find_task(cell.task).labels or ("score",)
     compute = compute_of(arm, compute)
-    tokens = _sample(cell, inputs)
+    frame = inputs.tasks.train_split(cell.task)
+    tokens = _sample(frame, cell, inputs, settings.batch_size * SAMPLE_BATCHES)
     train = tokens.splits["train"]
     padding_id = tokens.padding_id
 
@@ -230,11 +273,12 @@ def time_cell(cell: Cell, inputs: Inputs, compute: Compute, deadline: float) -> 
         with used_rows_only(model, tokens):
             # transformers declares another first argument of `to`.
             model.to(compute.device)  # type: ignore[arg-type]
-            trial: StepTrial[Batch] = StepTrial(
+            step: TrainingStep[Batch] = TrainingStep.begin(
                 model, settings, lambda batch: part_losses(model, batch, compute), compute.device
             )
             shortest = np.array([train.lengths.argmin()])
-            timed = trial.run(
+            timed = timed_steps(
+                step.take,
                 collate(train, shortest, padding_id, padded),
                 training_batches(train, settings.batch_size, padding_id, cell.seed, 1, padded),
                 deadline,
@@ -243,13 +287,47 @@ def time_cell(cell: Cell, inputs: Inputs, compute: Compute, deadline: float) -> 
     return step_times(timed, build, float(train.lengths.mean()), rows, compute.device)
 
 
-def _sample(cell: Cell, inputs: Inputs) -> TokenisedTask:
-    """Make tokens of some of a cell's training rows."""
-    settings = cell.hyperparameters
-    frame = inputs.tasks.train_split(cell.task)
-    rows = min(len(frame), settings.batch_size * SAMPLE_BATCHES)
+def time_evaluation(
+    cell: Cell, inputs: Inputs, compute: Compute, deadline: float
+) -> StepTimes | None:
+    """Time predictions of a finished model; parameters and result as in `time_cell`.
+
+    They are made on a sample of a scored split's rows.
+    """
+    settings = cell.settings
+    start = cast(FinishedStart, inputs.arm_of(cell).start)
+    most_tokens = evaluation_tokens(compute)
+    frame = inputs.tasks.validation_splits(cell.task)[0]
+    tokens = _sample(frame, cell, inputs, MOST_STEPS * most_tokens // SHORT_TOKENS)
+    scored = tokens.splits["train"]
+    padding_id = tokens.padding_id
+
+    def padded(longest: int) -> int:
+        return padded_length(longest, start, compute, settings.max_length)
+
+    batches = list(evaluation_batches(scored, padding_id, most_tokens, padded, settings.batch_size))
+    middle = len(batches) // 2  # the first ones have the longest rows
+    shortest = np.array([scored.lengths.argmin()])
+    with drawing(), on_threads(compute.threads_for(start.hidden_size)):
+        began = time.perf_counter()
+        model = FinishedClassifier(start)
+        build = time.perf_counter() - began
+        model.to(compute.device)
+        timed = timed_steps(
+            lambda batch: timed_prediction(model, batch, compute),
+            collate(scored, shortest, padding_id, padded),
+            iter(batches[middle:] + batches[:middle]),
+            deadline,
+        )
+    rows = len(batches[middle].rows)
+    return step_times(timed, build, float(scored.lengths.mean()), rows, compute.device)
+
+
+def _sample(frame: pd.DataFrame, cell: Cell, inputs: Inputs, most_rows: int) -> TokenisedTask:
+    """Make tokens of some rows of a cell's task, as a split `train`."""
+    settings = cell.settings
     encoding = inputs.arm_of(cell).encoding(settings.max_length)
-    sample = frame.sample(rows, random_state=0)
+    sample = frame.sample(min(len(frame), most_rows), random_state=0)
     split = encode_split(sample, encoding.tokenizer, settings.max_length)
     tokens = TokenisedTask({"train": split}, int(encoding.tokenizer.pad_token_id))
     return tokens.in_one_segment() if encoding.in_one_segment else tokens
@@ -274,8 +352,11 @@ def time_pretraining(
         build = time.perf_counter() - began
         # transformers declares another first argument of `to`.
         model.to(compute.device)  # type: ignore[arg-type]
-        trial: StepTrial[MaskedBatch] = StepTrial(model, settings, losses, compute.device)
-        timed = trial.run(
+        step: TrainingStep[MaskedBatch] = TrainingStep.begin(
+            model, settings, losses, compute.device
+        )
+        timed = timed_steps(
+            step.take,
             next(made_up_batches(vocabulary, settings, rows=1, length=SHORT_TOKENS)),
             made_up_batches(vocabulary, settings, rows=settings.rows, length=settings.length),
             deadline,

@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from helpers.classifiers import save_classifier
 
 from glue_bench import status
 from glue_bench.config import load_experiment
@@ -17,9 +18,15 @@ from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Progress
 
 GOES_ON = "finished jobs are kept; the same command goes on from here\n"
-TIMES = re.compile(r"about [\d.]+ s, one after another, by \d+ timed steps on this machine")
+TIMES = re.compile(r"about [\d.]+ s, one after another, by (one|\d+) timed steps? on this machine")
 """How long a run takes on whatever machine."""
 pytestmark = pytest.mark.usefixtures("small_demo")
+
+
+@pytest.fixture
+def classifier(tmp_path) -> Path:
+    """A classifier of RTE that was fine-tuned elsewhere."""
+    return save_classifier(tmp_path / "mine", ("entailment", "not_entailment"))
 
 
 @pytest.fixture
@@ -168,6 +175,16 @@ def test_options_of_slurm_are_texts_but_for_the_numbers_and_lists_of_submitit(
         "timeout_min": 90,
         "setup": ["a", "b"],
     }
+
+
+def test_a_dry_run_of_an_evaluation_says_how_long_it_takes(
+    glue_bench, classifier, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("glue_bench.sweep.expected_time.TRIAL_SECONDS", 60.0)
+    words = ["evaluate", classifier, "--task", "rte", "--data", "demo", "--limit", 24]
+    words += ["--max-length", 32, "--results", tmp_path, "--dry-run"]
+    out = glue_bench(*words).out
+    assert "evaluation: 24 rows in all; TIME\n" in TIMES.sub("TIME", out)
 
 
 def test_a_dry_run_says_why_and_how_much(glue_bench, tiny, write_yaml, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import pytest
 from helpers import tiny_runs
+from helpers.classifiers import save_classifier
 
 import glue_bench
 from glue_bench.records.store import Store
@@ -66,6 +67,34 @@ def test_finished_cells_say_how_long_the_other_ones_take(dry_run, tmp_path):
     summary = dry_run()
     assert summary.seconds == pytest.approx(expected)
     assert summary.finetuning_time.timed_steps == 0
+
+
+@pytest.fixture
+def evaluate(tmp_path):
+    """Evaluate a classifier on two tasks of the same classes."""
+    folder = save_classifier(tmp_path / "mine", ("entailment", "not_entailment"))
+    options = {"data": "demo", "limit": 24, "max_length": 32, "results": tmp_path}
+
+    def evaluate_both(**more):
+        return glue_bench.evaluate(str(folder), tasks=["rte", "qnli"], **options, **more)
+
+    return evaluate_both
+
+
+def test_timed_predictions_say_how_long_an_evaluation_takes(evaluate):
+    summary = evaluate(dry_run=True)
+    assert summary.rows == 2 * 24
+    assert summary.steps == 0
+    assert summary.evaluation_time.timed_steps > 0
+    assert 0 < summary.seconds < 60
+
+
+def test_finished_evaluations_say_how_long_the_other_ones_take(evaluate):
+    evaluate(only="task=rte")
+    summary = evaluate(dry_run=True)
+    assert summary.rows == 24
+    assert summary.evaluation_time.timed_steps == 0
+    assert summary.seconds > 0
 
 
 def test_a_result_that_lies_aside_is_not_called_damaged(dry_run, tmp_path):

@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 from helpers import tiny_runs
+from helpers.classifiers import save_classifier
 
 from glue_bench.config import load_experiment
 from glue_bench.sweep.plan import make_plan
@@ -18,6 +19,7 @@ from glue_bench.training.step_times import (
     growing_parts,
     step_times,
     time_cell,
+    time_evaluation,
     time_pretraining,
 )
 from glue_bench.training.tokens import Batch
@@ -40,6 +42,17 @@ def jobs(inputs):
     """A pretraining and a cell of the experiment."""
     plan = make_plan(inputs)
     return plan.pretrainings[0], plan.cells[0]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Inputs:
+    """The inputs of an experiment with a finished classifier."""
+    place = tmp_path_factory.mktemp("finished")
+    folder = save_classifier(place / "rte", ("entailment", "not_entailment"))
+    arm = {"name": "mine", "variant": "finished", "checkpoint": str(folder)}
+    values = {"name": "mine", "data": "demo", "limit": 24, "arms": [arm], "tasks": ["rte"]}
+    values["finetuning"] = {"max_length": 32}
+    return Inputs(load_experiment(values), place / "results")
 
 
 def soon() -> float:
@@ -67,6 +80,16 @@ def test_steps_of_a_pretraining_are_timed_in_its_shapes(inputs, jobs):
     assert times.steps == MOST_STEPS
     assert times.row_tokens == 16
     assert min(times.token, times.update, times.build) > 0
+
+
+def test_an_evaluation_is_timed_on_its_scored_rows(finished):
+    (cell,) = make_plan(finished).cells
+    times = time_evaluation(cell, finished, CPU, soon())
+    assert times.steps == 1  # 24 rows are one batch
+    assert times.update == 0
+    assert min(times.token, times.build) > 0
+    assert times.row_tokens == finished.tokens(cell).splits["validation"].lengths.mean()
+    assert time_evaluation(cell, finished, CPU, LATE) is None
 
 
 @pytest.mark.parametrize("job", [0, 1], ids=["pretraining", "cell"])
