@@ -32,10 +32,9 @@ def leaderboard(path: str | Path) -> pd.DataFrame:
         UserError: there is no experiment in the folder, or its plan names an unknown task or
             origin.
     """
-    from glue_bench.board.compare import open_comparison
-    from glue_bench.board.leaderboard import leaderboard_frame
+    from glue_bench.board.leaderboard import open_leaderboard
 
-    return leaderboard_frame(open_comparison(path))
+    return open_leaderboard(path).frame
 
 
 def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
@@ -209,13 +208,13 @@ def leaderboard_text(
 
     A short page has only what a table of a paper has.
     """
-    from glue_bench.board.compare import open_comparison
+    from glue_bench.board.leaderboard import open_leaderboard
     from glue_bench.pages.leaderboard import leaderboard_page
     from glue_bench.pages.render import render
     from glue_bench.pages.short import short_page
 
-    comparison = open_comparison(path, protocol)
-    page = short_page(comparison, format) if is_short else leaderboard_page(comparison)
+    numbers = open_leaderboard(path, protocol)
+    page = short_page(numbers, format) if is_short else leaderboard_page(numbers)
     return render(page, format)
 
 
@@ -306,24 +305,24 @@ def show_leaderboard(
     The command that comes next goes by the experiment's own protocol. A run that `has_only`
     finished what --only had chosen leaves the rest of the plan.
     """
-    from glue_bench.board.compare import open_comparison
+    from glue_bench.board.leaderboard import open_leaderboard
     from glue_bench.pages.files import next_step
     from glue_bench.pages.leaderboard import screen_page
     from glue_bench.pages.marks import explain_marks
     from glue_bench.pages.screen import print_page
 
-    comparison = open_comparison(path, protocol)
+    numbers = open_leaderboard(path, protocol)
     report_file = path / "report.html"
-    page = screen_page(comparison)
+    page = screen_page(numbers)
     place_of_columns = "-o FILE writes them" if failed is None else str(report_file)
     print_page(page, console, place_of_columns)
     lines = explain_marks(page.tables)
     if failed is not None:
         lines.append(f"page: {report_file}")
     if not protocol:
-        lines.append(
-            f"next: {next_step(comparison, quote(str(path)), failed or (), has_only=has_only)}"
-        )
+        folder = quote(str(path))
+        step = next_step(numbers.comparison, folder, failed or (), has_only=has_only)
+        lines.append(f"next: {step}")
     return lines
 
 

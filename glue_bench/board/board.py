@@ -17,7 +17,6 @@ from glue_bench.board.averages import (
     average_of,
     averages_by_name,
     benchmark_of,
-    column_part,
 )
 from glue_bench.board.columns import ORIGINS
 from glue_bench.board.results import Results, read_results
@@ -237,21 +236,6 @@ def _with_averages(
     return frame.assign(**columns)
 
 
-def steps_frame(board: Board) -> pd.DataFrame:
-    """Return the leaderboard's columns by arm and fine-tuned checkpoint (`steps` of pretraining).
-
-    The frame is empty if only one checkpoint is fine-tuned.
-    """
-    if len(board.results.all_steps) < 2:
-        return pd.DataFrame()
-    tables = [after.table.assign(steps=after.steps) for after in board.by_steps]
-    # The last column is `steps`. It goes behind the names of the arm.
-    names = tables[0].columns
-    scores = names[len(ARM_KEYS) : -1]
-    columns = [*ARM_KEYS, "steps", *scores]
-    return pd.concat(tables, ignore_index=True)[columns]
-
-
 def averages_frame(board: Board) -> pd.DataFrame:
     """Return ARM_KEYS, the value and `_std` of each of AVERAGES, and `shape`; rows as in the board.
 
@@ -271,19 +255,3 @@ def averages_frame(board: Board) -> pd.DataFrame:
     if not frame[list(AVERAGES)].notna().any(axis=None):
         return frame[:0]
     return frame
-
-
-def floors(board: Board) -> pd.DataFrame:
-    """Return the scores of trivial baselines: their name as `arm`, the board's columns, AVERAGE."""
-    columns = list(board.columns)
-    rows = [(*column_part(column)[0], column) for column in columns]
-    places = pd.DataFrame(rows, columns=["task", "split", "metric", "column"])
-    baselines = board.results.baselines.merge(places, on=["task", "split", "metric"])
-    table = baselines.pivot(index="baseline", columns="column", values="value")
-    table = table.reindex(columns=columns)
-    names = baselines["baseline"].unique()
-    table = table.loc[names]
-    parts = list(board.average.parts)
-    table[AVERAGE] = table[parts].mean(axis=1, skipna=False)
-    named = table.rename_axis(index="arm", columns=None)
-    return named.reset_index()

@@ -34,13 +34,14 @@ class Marks:
     """What a reader has to know about scores beside their numbers.
 
     Attributes:
-        collapsed: By column the arms with a run that gave one answer to everything.
-        incomplete: By column the arms with fewer runs than planned.
+        collapsed: By arm the columns with a run that gave one answer to everything, with semicolons
+            between them.
+        incomplete: By arm the columns with fewer runs than planned, likewise.
         groups: The marks of each group, by its kind and its reference.
     """
 
-    collapsed: dict[str, set[str]]
-    incomplete: dict[str, set[str]]
+    collapsed: dict[str, str]
+    incomplete: dict[str, str]
     groups: dict[tuple[str, str], GroupMarks]
 
     @property
@@ -54,6 +55,7 @@ class Marks:
 
 def marks_of(
     board: Board,
+    columns: Sequence[str],
     groups: Sequence[Group] = (),
     estimates: Mapping[str, list[ColumnEstimate]] = NO_ESTIMATES,
 ) -> Marks:
@@ -61,6 +63,7 @@ def marks_of(
 
     Args:
         board: The board.
+        columns: The columns of the page, in their order.
         groups: Groups of its arms.
         estimates: The estimates of each measure of pretraining.
     """
@@ -71,10 +74,24 @@ def marks_of(
             silent={column for column in board.columns if gave_one_answer(board, group, column)},
         )
     return Marks(
-        collapsed=collapsed_arms(board),
-        incomplete=incomplete_arms(board, estimates),
+        collapsed=columns_by_arm(columns, collapsed_arms(board)),
+        incomplete=columns_by_arm(columns, incomplete_arms(board, estimates)),
         groups=marks_of_groups,
     )
+
+
+def columns_by_arm(columns: Sequence[str], arms: Mapping[str, set[str]]) -> dict[str, str]:
+    """Return by arm the columns that have it, with semicolons between them.
+
+    Args:
+        columns: The columns in their order.
+        arms: The arms of a column; a column that is not there has none.
+    """
+    columns_of_arms: dict[str, list[str]] = {}
+    for column in columns:
+        for arm in arms.get(column, ()):
+            columns_of_arms.setdefault(arm, []).append(column)
+    return {arm: ";".join(of_arm) for arm, of_arm in columns_of_arms.items()}
 
 
 def collapsed_arms(board: Board) -> dict[str, set[str]]:

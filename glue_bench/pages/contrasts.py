@@ -10,12 +10,12 @@ from pandas import DataFrame
 from glue_bench.board.compare import Comparison
 from glue_bench.data.measures import MEASURES
 from glue_bench.errors import UserError
-from glue_bench.pages.groups import groups_shown, summary_line
 from glue_bench.pages.lags import lag_tables
 from glue_bench.pages.numbers import MISSING, format_difference, format_p
 from glue_bench.pages.page import Column, Page, Table, with_legend
 from glue_bench.pages.seeds_needed import difference_page
 from glue_bench.pages.spreads import noise_tables, spread_tables
+from glue_bench.pages.summary import summary_line
 from glue_bench.stats.verdicts import equivalence
 
 CSV_DECIMALS = 6
@@ -130,7 +130,7 @@ def contrasts_table(comparison: Comparison, contrasts: DataFrame) -> Table:
     table = Table(
         frame=DataFrame(rows, columns=list(columns)),
         columns=columns,
-        caption=summary_line(comparison, groups_shown(comparison).values()),
+        caption=summary_line(comparison, comparison.largest_groups),
     )
     if contrasts.empty:
         return replace(table, caption=NOTHING_COMPARED)

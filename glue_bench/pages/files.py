@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from glue_bench.board.board import SCORE_COLUMNS, Board, averages_frame, steps_frame
+from glue_bench.board.board import SCORE_COLUMNS, Board, averages_frame
 from glue_bench.board.compare import Comparison
 from glue_bench.board.lag import reached_frame
+from glue_bench.board.leaderboard import make_leaderboard
+from glue_bench.board.steps import steps_frame
 from glue_bench.config import FINISHED
 from glue_bench.data.tasks import find_task
 from glue_bench.files import write_atomically
@@ -72,7 +74,7 @@ def table_files(comparison: Comparison) -> dict[str, str]:
     """
     board = comparison.board
     results = board.results
-    page = leaderboard_page(comparison)
+    page = leaderboard_page(make_leaderboard(comparison))
     contents = {
         "leaderboard.md": to_markdown(page),
         "leaderboard.csv": to_csv(page),

@@ -1,14 +1,15 @@
 """The page of a leaderboard: a table for each group of arms, then what explains the numbers.
 
-`board.leaderboard` has all numbers. The parts stand in files of their own: `ranking` (the table of
-a group), `groups` (which groups, and the line above a table), `steps` (scores by steps), `marks`
-(signs and legend), `setup` and `arms` (tables of facts).
+`board.leaderboard` has all numbers. The parts stand in files of their own: `groups` (which groups
+have a table), `ranking` (the table of a group), `summary` (the line above it), `table_warnings`,
+`steps` (scores by steps), `marks` (signs and legend), `setup` and `arms` (tables of facts).
 """
 
 from collections.abc import Iterable, Mapping
 
 from glue_bench.board.compare import Comparison
-from glue_bench.board.leaderboard import CONTRAST_COLUMNS, Leaderboard, make_leaderboard
+from glue_bench.board.leaderboard import Leaderboard
+from glue_bench.board.rows import CONTRAST_COLUMNS
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.tasks import KNOWN, scored_columns
 from glue_bench.pages.arms import arms_table
@@ -20,9 +21,9 @@ from glue_bench.pages.setup import setup_table
 from glue_bench.pages.steps import steps_table
 
 
-def leaderboard_page(comparison: Comparison) -> Page:
+def leaderboard_page(leaderboard: Leaderboard) -> Page:
     """Make the whole page: the leaderboard, how its numbers came about, and what the arms are."""
-    leaderboard = make_leaderboard(comparison)
+    comparison = leaderboard.comparison
     results = comparison.board.results
     decimals = column_decimals(comparison.columns)
     tables = leaderboard_tables(leaderboard)
@@ -37,9 +38,9 @@ def leaderboard_page(comparison: Comparison) -> Page:
     )
 
 
-def screen_page(comparison: Comparison) -> Page:
+def screen_page(leaderboard: Leaderboard) -> Page:
     """Make the page that fits a terminal: a table for each group of arms that are compared."""
-    leaderboard = make_leaderboard(comparison)
+    comparison = leaderboard.comparison
     return Page(
         title="",
         banner=comparison.board.results.banner,

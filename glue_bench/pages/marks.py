@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from pandas import DataFrame, Series
 
-from glue_bench.board.leaderboard import Standing
+from glue_bench.board.standings import Standing
 from glue_bench.data.measures import AVERAGE
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.page import BETTER, WORSE, Table

@@ -13,12 +13,12 @@ import pandas as pd
 from pandas import DataFrame, Series
 
 from glue_bench.board.compare import CONVERSION, Comparison
-from glue_bench.board.leaderboard import Standing
+from glue_bench.board.standings import Standing
 from glue_bench.data.measures import MEASURES, Measure
-from glue_bench.pages.groups import floor_text, summary_line
 from glue_bench.pages.marks import PARTIAL, SMALLEST, UNCONTROLLED, arm_marks, score_marks
 from glue_bench.pages.numbers import abbreviate_number, format_difference, format_number
 from glue_bench.pages.page import Column, Table
+from glue_bench.pages.summary import floor_text, summary_line
 from glue_bench.pages.table_warnings import table_warnings
 
 FACT_COLUMNS = {

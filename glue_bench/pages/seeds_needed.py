@@ -3,7 +3,7 @@
 from glue_bench.board.compare import Comparison
 from glue_bench.board.results import Results
 from glue_bench.errors import UserError
-from glue_bench.pages.groups import groups_shown, rows_of_group
+from glue_bench.pages.groups import groups_shown
 from glue_bench.pages.page import Column, Page, Table, with_legend
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.verdicts import Group
@@ -67,7 +67,7 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
         table = Table(
             title=heading,
             caption=DESIGN_CAPTION.format(difference, power),
-            frame=rows_of_group(titled, group),
+            frame=group.rows_of(titled),
             columns=DESIGN_COLUMNS,
         )
         tables.append(table)

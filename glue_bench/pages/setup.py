@@ -10,9 +10,9 @@ from glue_bench.board.board import Board
 from glue_bench.board.compare import CONVERSION, Comparison
 from glue_bench.config import FINISHED, HELD_OUT
 from glue_bench.data.tasks import KNOWN, titles
-from glue_bench.pages.groups import outdated_text
 from glue_bench.pages.numbers import abbreviate_number
 from glue_bench.pages.page import Table, facts_table
+from glue_bench.pages.summary import OUTDATED_TEXT
 from glue_bench.stats.verdicts import COVERS
 
 CHOSEN_ON = {
@@ -245,9 +245,10 @@ def runs_text(comparison: Comparison) -> str:
     texts = [
         f"{finished} of {len(board.cells)} planned",
         f"{left_out} records left out",
-        outdated_text(comparison),
     ]
+    if records.outdated:
+        texts.append(OUTDATED_TEXT.format(count=len(records.outdated)))
     undefined = int(board.scores["value"].isna().sum())
     if undefined:
         texts.append(f"{undefined} undefined scores")
-    return "; ".join(filter(None, texts))
+    return "; ".join(texts)

@@ -6,7 +6,8 @@ from pandas import DataFrame, Series
 from glue_bench.board.aggregation import aggregate_over_seeds
 from glue_bench.board.board import Board
 from glue_bench.board.compare import Comparison
-from glue_bench.board.leaderboard import Standing, make_leaderboard
+from glue_bench.board.leaderboard import Leaderboard
+from glue_bench.board.standings import Standing
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.tasks import find_task, scored_columns
 from glue_bench.errors import UserError
@@ -38,7 +39,7 @@ FOR_READERS = ("markdown", "latex", "html")
 """The formats of a table that is read; CSV and JSON have every number without it."""
 
 
-def short_page(comparison: Comparison, format: str = "markdown") -> Page:
+def short_page(leaderboard: Leaderboard, format: str = "markdown") -> Page:
     """Make the leaderboard's short page, with the rows and columns of a paper's table.
 
     Raises UserError for CSV and JSON, whose readers want numbers in cells of their own.
@@ -47,10 +48,11 @@ def short_page(comparison: Comparison, format: str = "markdown") -> Page:
         raise UserError(
             f"--short writes .md, .tex and .html; without it, {format} has every number in a column"
         )
+    comparison = leaderboard.comparison
     board = comparison.board
-    standings = make_leaderboard(comparison).standings
+    headings = groups_shown(comparison)
     tables = []
-    for heading, standing in zip(groups_shown(comparison), standings, strict=True):
+    for heading, standing in zip(headings, leaderboard.standings, strict=True):
         tables.append(short_table(comparison, standing, heading))
     title = f"Leaderboard: {board.results.experiment}"
     return Page(title=title, banner=board.results.banner, tables=tuple(tables))

@@ -8,7 +8,7 @@ from pandas import DataFrame
 from glue_bench.board.compare import Comparison
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.tasks import find_task, scored_columns
-from glue_bench.pages.groups import groups_shown, rows_of_group
+from glue_bench.pages.groups import groups_shown
 from glue_bench.pages.numbers import MISSING, format_number
 from glue_bench.pages.page import Column, Table, with_legend
 from glue_bench.stats.estimates import ColumnEstimate
@@ -99,7 +99,7 @@ def share_texts(estimate: ColumnEstimate, reference: str) -> dict[str, str]:
 
 def spread_table(comparison: Comparison, group: Group) -> Table:
     """Make the table of a group: a row for each column in which anything was tested."""
-    contrasts = rows_of_group(comparison.contrasts, group)
+    contrasts = group.rows_of(comparison.contrasts)
     smallest_by_column = contrasts.groupby("column")["smallest"].median()
 
     rows = []

@@ -7,7 +7,7 @@ To add a warning, give it a constant, and let `table_warnings` return it.
 import pandas as pd
 
 from glue_bench.board.board import Board
-from glue_bench.board.leaderboard import Standing
+from glue_bench.board.standings import Standing
 from glue_bench.config import FINISHED
 from glue_bench.data.tasks import scored_columns
 

@@ -88,6 +88,11 @@ class Group:
     kind: str = "reference"
     estimates: tuple[ColumnEstimate, ...] = ()
 
+    def rows_of(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of this group in a frame of several, which has `kind` and `reference`."""
+        is_of_group = (frame["kind"] == self.kind) & (frame["reference"] == self.reference)
+        return frame[is_of_group]
+
 
 def assess(
     columns: Iterable[ColumnRuns], groups: Sequence[Group], primary: str = AVERAGE

@@ -8,6 +8,7 @@ from helpers.stored import SHAPE
 from glue_bench import leaderboard
 from glue_bench.board.board import BLOCK_COLUMNS
 from glue_bench.board.compare import Comparison, open_comparison
+from glue_bench.board.leaderboard import open_leaderboard
 from glue_bench.data.measures import MEASURES
 from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.leaderboard import leaderboard_page
@@ -138,5 +139,5 @@ def test_different_checkpoints_with_the_same_name_are_told_apart(bench, place, f
         bench.cells[-1]["checkpoint"] = ("1" if arm == "a" else "2") * 64
         checkpoint = place.format("one" if arm == "a" else "two")
         arms.append({"name": arm, "checkpoint": checkpoint})
-    page = leaderboard_page(open_comparison(bench.plan(config={"arms": arms})))
+    page = leaderboard_page(open_leaderboard(bench.plan(config={"arms": arms})))
     assert f"pretrained: {first} (a); pretrained: {second} (b, c)" in to_markdown(page)

@@ -11,9 +11,11 @@ from helpers.stored import DATA, history_of
 from glue_bench import leaderboard
 from glue_bench.board.aggregation import RUN_KEYS, reported_epochs
 from glue_bench.board.averages import AVERAGES, average, average_of
-from glue_bench.board.board import averages_frame, floors, make_board, open_board, steps_frame
+from glue_bench.board.board import averages_frame, make_board, open_board
 from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import read_results
+from glue_bench.board.rows import floors
+from glue_bench.board.steps import steps_frame
 from glue_bench.config import Protocol
 from glue_bench.data.tasks import COLUMNS, TRAINABLE
 from glue_bench.errors import UserError

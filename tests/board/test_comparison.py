@@ -11,7 +11,7 @@ from helpers.stored import ROWS, history_of
 from glue_bench.board.board import open_board
 from glue_bench.board.column_runs import NO_LABELS, OTHER_EPOCH, OTHER_PIECES
 from glue_bench.board.compare import Comparison, compare
-from glue_bench.board.leaderboard import leaderboard_frame
+from glue_bench.board.leaderboard import make_leaderboard
 from glue_bench.board.results import read_results
 
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
@@ -149,7 +149,7 @@ def test_a_measure_is_compared_over_pretraining_seeds(measured):
 
 
 def test_the_frame_has_the_means_and_deviations_of_a_measure(measured):
-    frame = leaderboard_frame(measured).set_index("arm")
+    frame = make_leaderboard(measured).frame.set_index("arm")
     losses = frame["validation_loss"]
     deviations = frame["validation_loss_std"].dropna()
     assert losses["low"] - losses["high"] == pytest.approx(0.2, abs=0.01)
@@ -162,7 +162,7 @@ def test_other_pieces_of_text_have_no_verdict(bench):
     counts |= dict.fromkeys(product(("high",), (1, 2)), np.full(200, 500.0))
     comparison = fill_measured(bench, counts)
     assert reasons_at(bench.path, "swap_1")["high"] == f"{OTHER_PIECES} (high)"
-    assert leaderboard_frame(comparison)["validation_loss_std"].isna().all()
+    assert make_leaderboard(comparison).frame["validation_loss_std"].isna().all()
 
 
 def test_one_pretraining_has_no_verdict(bench):
@@ -300,7 +300,7 @@ def test_a_loss_weighs_documents_by_their_tokens_and_spreads_over_pretrainings_b
     for arm, seed in product(("add", "none"), (1, 2, 3)):
         level = 2.0 + 0.1 * seed**2 + 0.3 * (arm == "none")
         nats[arm, seed] = [level + 1.0, level, level - 0.5, level, level, level, level]
-    frame = leaderboard_frame(pretrain_by_hand(bench, nats, {"all": counts})).set_index("arm")
+    frame = make_leaderboard(pretrain_by_hand(bench, nats, {"all": counts})).frame.set_index("arm")
     shift = (1.0 * 10 - 0.5 * 90) / 900
     levels = np.array([2.1, 2.4, 2.9])
     expected = levels.mean() + shift
@@ -372,7 +372,7 @@ def test_measures_of_two_blocks_stand_in_one_frame(bench):
         for seed in (1, 2):
             arrays = {"loss_sum": level * count, "count": count, "document": np.arange(6)}
             bench.pretrain(arm, seed, pieces=arrays)
-    frame = leaderboard_frame(compare_at(bench.plan())).set_index("arm")
+    frame = make_leaderboard(compare_at(bench.plan())).frame.set_index("arm")
     assert frame["validation_loss"].dropna().to_dict() == pytest.approx(levels)
 
 
@@ -393,7 +393,7 @@ def test_an_arm_that_others_were_converted_from_has_the_mean_of_its_block(bench)
     comparison = compare_at(bench.plan(config={"arms": arms, "protocol": {"reference": "w"}}))
     block, conversion = comparison.estimates["validation_loss"]
     assert conversion.means["add"] == pytest.approx((3.0 + 3.1 + 9.0) / 3)
-    losses = leaderboard_frame(comparison).set_index("arm")["validation_loss"]
+    losses = make_leaderboard(comparison).frame.set_index("arm")["validation_loss"]
     assert losses["add"] == pytest.approx(block.means["add"])
     assert losses["add"] == pytest.approx((3.0 + 3.1) / 2)
     assert losses["u"] == pytest.approx((4.0 + 4.1 + 4.2) / 3)

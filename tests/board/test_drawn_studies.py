@@ -7,7 +7,7 @@ import pytest
 from helpers.stored import Bench
 
 from glue_bench.board.compare import Comparison, open_comparison
-from glue_bench.board.leaderboard import leaderboard_frame
+from glue_bench.board.leaderboard import make_leaderboard
 from glue_bench.data.metrics import score
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.pages.leaderboard import leaderboard_page
@@ -73,7 +73,7 @@ def test_a_score_is_the_statistic_of_the_runs_at_the_reported_rate(comparison):
 
 
 def test_a_column_that_lacks_a_run_at_any_rate_is_incomplete_with_the_average(comparison):
-    frame = leaderboard_frame(comparison).set_index("arm")
+    frame = make_leaderboard(comparison).frame.set_index("arm")
     cells = comparison.board.cells
     missing = cells[~cells["finished"]]
     for arm in ARMS:
@@ -85,7 +85,7 @@ def test_a_column_that_lacks_a_run_at_any_rate_is_incomplete_with_the_average(co
 
 
 def test_a_run_that_collapsed_at_the_reported_rate_is_marked(comparison):
-    frame = leaderboard_frame(comparison).set_index("arm")
+    frame = make_leaderboard(comparison).frame.set_index("arm")
     reported = comparison.board.reported
     for column, arm in product(comparison.board.columns, ARMS):
         task, split = COLUMNS[column]
@@ -97,7 +97,7 @@ def test_a_run_that_collapsed_at_the_reported_rate_is_marked(comparison):
 @pytest.fixture(scope="module")
 def ranked_tables(comparison) -> tuple[Table, ...]:
     """Return the tables of the page with scores, without the tables Setup and Arms."""
-    return leaderboard_page(comparison).tables[:-2]
+    return leaderboard_page(make_leaderboard(comparison)).tables[:-2]
 
 
 def cells_of(tables: tuple[Table, ...]) -> list:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import glue_bench
-from glue_bench.board.compare import open_comparison
+from glue_bench.board.leaderboard import open_leaderboard
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.marks import MARKS_NOTE
 from glue_bench.pages.render import to_csv, to_json
@@ -145,7 +145,7 @@ def by_steps(bench):
 
 
 def test_scores_against_steps_have_the_marks_of_their_own_runs(by_steps):
-    table = leaderboard_page(open_comparison(by_steps)).tables[1]
+    table = leaderboard_page(open_leaderboard(by_steps)).tables[1]
     assert table.title == "Against steps of pretraining"
     texts = texts_of(table).set_index("steps")[["average", "rte", "sst2"]]
     assert texts.loc["4"].tolist() == ["50.00*", "50.00‡", "50.00*"]
@@ -154,7 +154,7 @@ def test_scores_against_steps_have_the_marks_of_their_own_runs(by_steps):
 
 
 def test_csv_and_json_have_them_too(path):
-    page = leaderboard_page(open_comparison(path))
+    page = leaderboard_page(open_leaderboard(path))
     rows = {row["arm"]: row for row in json.loads(to_json(page))["rows"]}
     assert rows["none"]["collapsed"] == "rte"
     header = to_csv(page).splitlines()[0].split(",")
@@ -170,7 +170,7 @@ def test_baselines_have_none_of_them(path):
 
 
 def test_the_page_has_the_marks_of_the_frame(path):
-    table = leaderboard_page(open_comparison(path)).tables[0]
+    table = leaderboard_page(open_leaderboard(path)).tables[0]
     texts = texts_of(table)
     by_arm = texts.assign(arm=texts["arm"].str.rstrip("◇")).set_index("arm")
     assert by_arm.loc["none", "rte"].endswith("‡")

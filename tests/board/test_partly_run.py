@@ -10,6 +10,7 @@ from helpers.read_pages import read_markdown
 from helpers.stored import Bench
 
 from glue_bench.board.compare import open_comparison, reference_arm
+from glue_bench.board.leaderboard import open_leaderboard
 from glue_bench.board.results import read_results
 from glue_bench.pages.budget import budget_frame, budget_page, tokens_to_reach
 from glue_bench.pages.contrasts import statistics_page
@@ -122,7 +123,7 @@ def legend_of(bench, seeds_by_arm) -> list[str]:
     for arm, finished in seeds_by_arm.items():
         pretrain_seeds(bench, arm, finished)
         bench.expect(arm=arm)
-    page = leaderboard_page(open_comparison(bench.plan(config=LOSS_FIRST)))
+    page = leaderboard_page(open_leaderboard(bench.plan(config=LOSS_FIRST)))
     lines: list[str] = []
     for table in page.tables:
         lines += table.legend
@@ -143,21 +144,21 @@ def study(tmp_path_factory) -> Path:
 
 
 def test_the_caption_counts_waiting_runs(study):
-    caption = leaderboard_page(open_comparison(study)).tables[0].caption
+    caption = leaderboard_page(open_leaderboard(study)).tables[0].caption
     counts = "0 better, 1 worse, 0 not told apart, 2 untested"
     assert caption.startswith(f"Val. loss against `add`: {counts}; ")
     assert "planned contrasts: 1 of 4 differ" in caption
 
 
 def test_the_page_has_the_outcome_of_planned_contrasts(study):
-    facts = facts_of(leaderboard_page(open_comparison(study)))
+    facts = facts_of(leaderboard_page(open_leaderboard(study)))
     expected = "none - add: worse; half - add: untested; later - add: untested"
     assert facts["Planned contrasts"].startswith(expected)
 
 
 def test_the_page_compares_the_runs_that_have_finished(study):
     """`half` has fewer pretraining seeds than planned."""
-    header, rows = table_of(leaderboard_page(open_comparison(study)))
+    header, rows = table_of(leaderboard_page(open_leaderboard(study)))
     assert header == ["Arm", "Params", "Val. loss", "Difference", "RTE§"]
     texts_by_arm = {row[0]: row[2:] for row in rows}
     assert list(texts_by_arm)[:4] == ["add", "half", "none", "later"]

@@ -10,7 +10,7 @@ from glue_bench.board.averages import average
 from glue_bench.board.board import open_board
 from glue_bench.board.chosen import arm_scores, median_runs
 from glue_bench.board.compare import open_comparison
-from glue_bench.board.leaderboard import leaderboard_frame
+from glue_bench.board.leaderboard import make_leaderboard, open_leaderboard
 from glue_bench.pages.counterparts import our_values
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.published import PAPERS
@@ -63,7 +63,7 @@ def path(request, bench) -> Path:
 
 def test_a_difference_is_the_difference_of_the_scores_in_each_column(path):
     comparison = open_comparison(path)
-    frame = leaderboard_frame(comparison).set_index("arm").drop(index="majority class")
+    frame = make_leaderboard(comparison).frame.set_index("arm").drop(index="majority class")
     for column in comparison.columns:
         expected = (frame[column] - frame.loc["add", column]).drop("add")
         differences = frame[f"{column}_difference"].drop("add")
@@ -71,7 +71,7 @@ def test_a_difference_is_the_difference_of_the_scores_in_each_column(path):
 
 
 def test_the_difference_on_the_page_fits_the_scores_on_the_page(path):
-    table = leaderboard_page(open_comparison(path)).tables[0]
+    table = leaderboard_page(open_leaderboard(path)).tables[0]
     columns = list(table.columns)
     texts = {row[0].text: [cell.text for cell in row] for row in table.rows}
     score_place = columns.index("average")

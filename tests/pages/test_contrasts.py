@@ -9,6 +9,7 @@ from helpers.simulated import fill_drawn, simulate
 
 from glue_bench.board.compare import open_comparison
 from glue_bench.board.lag import reached_frame
+from glue_bench.board.leaderboard import make_leaderboard
 from glue_bench.board.results import read_results
 from glue_bench.pages.contrasts import LEGEND, NOTHING_COMPARED, statistics_page
 from glue_bench.pages.figures import forest_rows
@@ -103,7 +104,7 @@ def test_what_few_rows_cannot_show_is_a_dash(bench):
         fill_drawn(bench, outcomes)
     comparison = open_comparison(bench.plan())
     spread = statistics_page(comparison).tables[1]
-    foot = leaderboard_page(comparison).tables[0].rows[-1]
+    foot = leaderboard_page(make_leaderboard(comparison)).tables[0].rows[-1]
     assert MISSING in {row[-1].text for row in spread.rows}
     assert MISSING in {cell.text for cell in foot}
 

@@ -5,7 +5,7 @@ import pytest
 from helpers.read_pages import read_markdown
 from helpers.stored import ROWS
 
-from glue_bench.board.compare import open_comparison
+from glue_bench.board.leaderboard import open_leaderboard
 from glue_bench.pages.leaderboard import leaderboard_page, screen_page
 from glue_bench.pages.marks import LEGEND, MARKS_IN_WORDS, UNCONTROLLED, explain_marks
 from glue_bench.pages.numbers import MISSING
@@ -32,7 +32,7 @@ def test_no_interval_is_wider_than_scores_can_differ(bench):
             logits = np.stack([1 - predicted, predicted], axis=1)
             bench.predict(cell["cell_id"], {"validation": logits})
     bench.label("rte", {"validation": labels})
-    page = to_markdown(leaderboard_page(open_comparison(bench.plan())))
+    page = to_markdown(leaderboard_page(open_leaderboard(bench.plan())))
     (untied,) = [row for row in read_markdown(page)[0].texts if row[0] == "untied"]
     assert untied[3].endswith("± 100.00")
 
@@ -43,13 +43,13 @@ def page_of(bench, right_of_arms) -> str:
         for seed in (1, 2, 3):
             finish(bench, arm, seed, right + seed)
     bench.label("rte", {"validation": np.ones(ROWS, int)})
-    return to_markdown(leaderboard_page(open_comparison(bench.plan())))
+    return to_markdown(leaderboard_page(open_leaderboard(bench.plan())))
 
 
 @pytest.mark.parametrize(("right", "is_explained"), [(ROWS - 4, False), (ROWS // 2, True)])
 def test_a_terminal_explains_the_mark_only_where_it_stands(bench, right, is_explained):
     page_of(bench, {"add": right, "none": 0 if right > ROWS // 2 else right})
-    lines = explain_marks(screen_page(open_comparison(bench.plan())).tables)
+    lines = explain_marks(screen_page(open_leaderboard(bench.plan())).tables)
     assert (MARKS_IN_WORDS[UNCONTROLLED] in lines) == is_explained
 
 

@@ -7,6 +7,7 @@ from io import StringIO
 import pytest
 
 from glue_bench.board.compare import open_comparison
+from glue_bench.board.leaderboard import open_leaderboard
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.pages.files import next_step, write_tables
 from glue_bench.pages.leaderboard import leaderboard_page
@@ -71,7 +72,7 @@ def test_scores_are_tidy(undefined_score):
 
 
 def test_csv_and_json_name_the_data_and_the_missing_runs(undefined_score):
-    page = leaderboard_page(open_comparison(undefined_score.plan()))
+    page = leaderboard_page(open_leaderboard(undefined_score.plan()))
     csv_row = next(csv.DictReader(StringIO(to_csv(page))))
     assert csv_row["mrpc_std"] == ""
     assert csv_row["data_source"] == "tsv"

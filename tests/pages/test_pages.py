@@ -9,7 +9,7 @@ from helpers.read_pages import Read, read_markdown
 from helpers.stored import Bench, history_of
 from rich.console import Console
 
-from glue_bench.board.compare import open_comparison
+from glue_bench.board.leaderboard import open_leaderboard
 from glue_bench.board.results import read_results
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.tasks import TRAINABLE
@@ -33,7 +33,7 @@ KEYS_OF_TITLES = {
 
 def shown(path: Path) -> tuple[Page, list[Read]]:
     """Return the page of a leaderboard, and its tables as they are read from Markdown."""
-    page = leaderboard_page(open_comparison(path))
+    page = leaderboard_page(open_leaderboard(path))
     return page, read_markdown(to_markdown(page))
 
 
@@ -436,7 +436,7 @@ def needed_keys(text: str) -> set[str]:
 
 
 def test_each_mark_has_a_legend_line_and_each_legend_line_a_mark(bench):
-    page = leaderboard_page(open_comparison(everything(bench)))
+    page = leaderboard_page(open_leaderboard(everything(bench)))
     legend = legend_of(page)
     assert set(legend) == {LEGEND[key] for key in needed_keys(to_markdown(page))}
     assert len(legend) <= 8
@@ -460,7 +460,7 @@ def screen_lines(bench):
         for task in TRAINABLE:
             accuracy = 0.4 if arm == "none" else 0.999
             bench.finish_predicted(task, arm, accuracy, seeds=2)
-    page = screen_page(open_comparison(bench.plan(data_source="demo")))
+    page = screen_page(open_leaderboard(bench.plan(data_source="demo")))
     console = Console(width=80, record=True, file=StringIO(), force_terminal=True)
     print_page(page, console, "runs/toy/leaderboard.md")
     return console.export_text().splitlines()

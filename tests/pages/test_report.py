@@ -10,6 +10,7 @@ from helpers.stored import LONG, Bench, fill
 
 from glue_bench import report
 from glue_bench.board.compare import open_comparison
+from glue_bench.board.leaderboard import make_leaderboard
 from glue_bench.board.results import BANNER
 from glue_bench.config import load_experiment
 from glue_bench.pages.contrasts import statistics_page
@@ -69,19 +70,26 @@ def test_the_parts_have_titles_and_links(full_report, document):
 
 
 def test_the_first_line_of_the_leaderboard_stands_below_the_title(comparison, document):
-    caption = leaderboard_page(comparison).tables[0].caption
+    caption = leaderboard_page(make_leaderboard(comparison)).tables[0].caption
     assert document.texts["p"][0] == caption.replace("`", "")
 
 
-@pytest.mark.parametrize("make_page", [statistics_page, leaderboard_page])
-def test_the_tables_equal_the_tables_of_the_pages(comparison, html, make_page):
+@pytest.fixture(params=["statistics", "leaderboard"])
+def page(comparison, request):
+    """A page of the same experiment."""
+    if request.param == "statistics":
+        return statistics_page(comparison)
+    return leaderboard_page(make_leaderboard(comparison))
+
+
+def test_the_tables_equal_the_tables_of_the_pages(page, html):
     tables = [(table.header, table.rows) for table in read_html(html)]
-    for table in read_markdown(to_markdown(make_page(comparison))):
+    for table in read_markdown(to_markdown(page)):
         assert (table.header, table.rows) in tables
 
 
 def test_what_explains_is_folded(comparison, document):
-    page = leaderboard_page(comparison)
+    page = leaderboard_page(make_leaderboard(comparison))
     legend = page.tables[0].legend
     setup = page.tables[-2]
     assert document.texts["summary"][:3] == [

@@ -9,6 +9,7 @@ from helpers.stored import Bench, fill
 from rich.console import Console
 
 from glue_bench.board.compare import Comparison, open_comparison
+from glue_bench.board.leaderboard import make_leaderboard, open_leaderboard
 from glue_bench.pages.leaderboard import leaderboard_page, screen_page
 from glue_bench.pages.page import Page
 from glue_bench.pages.render import FORMATS, render, to_html
@@ -32,7 +33,7 @@ ON_RTE = ONE_ANSWER.format(columns="RTE")
 def warnings_at(path: Path) -> list[str]:
     """Return the warnings of all tables of a leaderboard."""
     warnings: list[str] = []
-    for table in screen_page(open_comparison(path)).tables:
+    for table in screen_page(open_leaderboard(path)).tables:
         warnings += table.warnings
     return warnings
 
@@ -143,7 +144,7 @@ def too_easy(tmp_path_factory) -> Comparison:
 @pytest.fixture(scope="module")
 def page(too_easy) -> Page:
     """Their leaderboard."""
-    return leaderboard_page(too_easy)
+    return leaderboard_page(make_leaderboard(too_easy))
 
 
 @pytest.mark.parametrize("format", sorted(set(FORMATS) - {"csv"}))
@@ -163,6 +164,6 @@ def test_a_warning_is_in_the_report_and_above_the_table(too_easy):
 
 def test_a_warning_is_in_the_terminal_above_the_table(too_easy):
     file = StringIO()
-    print_page(screen_page(too_easy), Console(file=file, width=400))
+    print_page(screen_page(make_leaderboard(too_easy)), Console(file=file, width=400))
     (line,) = [line for line in file.getvalue().splitlines() if line.startswith("Warning: ")]
     assert line == "Warning: " + TOO_EASY.replace("`", "")

@@ -10,6 +10,7 @@ from helpers.stored import ROWS
 
 from glue_bench import predictions
 from glue_bench.board.compare import open_comparison
+from glue_bench.board.leaderboard import make_leaderboard, open_leaderboard
 from glue_bench.board.results import read_results
 from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.leaderboard import leaderboard_page
@@ -56,7 +57,7 @@ def finish_right(bench, right, task="rte"):
 
 def tables_of(path):
     """The tables of the leaderboard's page as Markdown has them."""
-    page = leaderboard_page(open_comparison(path))
+    page = leaderboard_page(open_leaderboard(path))
     return read_markdown(to_markdown(page))
 
 
@@ -198,7 +199,7 @@ def test_the_first_line_names_the_better_of_two_baselines(bench):
         bench.finish(arm=arm, value=value)
     baselines = {"worse than most": {"validation": 1 - gold}, "always right": {"validation": gold}}
     bench.label("rte", {"validation": gold}, **baselines)
-    caption = leaderboard_page(open_comparison(bench.plan())).tables[0].caption
+    caption = leaderboard_page(open_leaderboard(bench.plan())).tables[0].caption
     assert caption.endswith("RTE: best arm 50.00, always right 100.00.")
 
 
@@ -229,7 +230,7 @@ def test_the_smallest_difference_is_the_median_of_an_even_number_of_arms(bench):
     comparison = open_comparison(finish_right(bench, right))
     _, lower, upper, _ = sorted(comparison.contrasts["smallest"])
     expected = f"{lower / 2 + upper / 2:.2f}"
-    foot = leaderboard_page(comparison).tables[0].rows[-1]
+    foot = leaderboard_page(make_leaderboard(comparison)).tables[0].rows[-1]
     assert expected in [cell.text for cell in foot]
     assert statistics_page(comparison).tables[1].rows[0][-1].text == expected
 

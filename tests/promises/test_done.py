@@ -19,7 +19,7 @@ from helpers import tiny_runs
 from helpers.stored import digest
 
 import glue_bench
-from glue_bench.board.compare import open_comparison
+from glue_bench.board.leaderboard import open_leaderboard
 from glue_bench.board.results import read_results
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
@@ -132,7 +132,7 @@ LEFT_OUT = re.compile(
 
 def left_out(study: Study) -> int:
     """Return how many finished runs the leaderboard leaves out, as their starts were made again."""
-    page = to_markdown(leaderboard_page(open_comparison(study.folder)))
+    page = to_markdown(leaderboard_page(open_leaderboard(study.folder)))
     counts = {int(count) for count in LEFT_OUT.findall(page)}
     assert len(counts) <= 1, counts
     return counts.pop() if counts else 0

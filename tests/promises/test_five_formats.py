@@ -20,6 +20,7 @@ from typer.main import get_command
 
 from glue_bench.board.board import open_board
 from glue_bench.board.compare import open_comparison
+from glue_bench.board.leaderboard import open_leaderboard
 from glue_bench.board.versus import compare_paths
 from glue_bench.cli import app
 from glue_bench.data.diagnostic import read_diagnostic
@@ -66,8 +67,8 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 PAPERS = [row["table"] for row in json.loads(render(list_page(), "json"))["rows"]]
 PAGES: dict[str, Callable[[Path], Page]] = {
-    "leaderboard": lambda toy: leaderboard_page(open_comparison(toy)),
-    "leaderboard of converted arms": lambda _: leaderboard_page(open_comparison(CONVERTED)),
+    "leaderboard": lambda toy: leaderboard_page(open_leaderboard(toy)),
+    "leaderboard of converted arms": lambda _: leaderboard_page(open_leaderboard(CONVERTED)),
     "diagnostics": lambda toy: diagnostics_page(open_board(toy), read_diagnostic(labelled_ax(toy))),
     "statistics": lambda toy: asked_page(open_comparison(toy), 1.0, None, None),
     "statistics of converted arms": lambda _: asked_page(
@@ -176,6 +177,6 @@ def test_the_page_of_the_diagnostic_set_has_the_means_and_deviations_of_its_data
 
 def test_the_leaderboard_is_of_the_last_checkpoint_alone(text_of, tmp_path):
     """Cells of an earlier checkpoint of a pretraining change nothing."""
-    last = leaderboard_page(open_comparison(fill(tmp_path / "toy", 8)))
+    last = leaderboard_page(open_leaderboard(fill(tmp_path / "toy", 8)))
     rows = json.loads(render(last, "json"))["rows"]
     assert rows == json.loads(text_of("leaderboard", "json"))["rows"] != []

@@ -11,9 +11,10 @@ import pytest
 from helpers.stored import Bench, digest
 
 from glue_bench.analysis.chance import Analysis, Row, row
-from glue_bench.board.board import averages_frame, steps_frame
+from glue_bench.board.board import averages_frame
 from glue_bench.board.compare import Comparison, open_comparison
-from glue_bench.board.leaderboard import leaderboard_frame
+from glue_bench.board.leaderboard import make_leaderboard
+from glue_bench.board.steps import steps_frame
 from glue_bench.config.experiment import NAME_PATTERN
 from glue_bench.pages.budget import budget_frame, budget_page, rates_frame
 from glue_bench.pages.contrasts import statistics_page
@@ -115,7 +116,7 @@ def analysis_of(names: tuple[str, ...]) -> Analysis:
 def pages_of(comparison: Comparison, names: tuple[str, ...]) -> Iterator[Page]:
     """Yield every page that names arms."""
     path = comparison.board.results.folder
-    yield leaderboard_page(comparison)
+    yield leaderboard_page(make_leaderboard(comparison))
     yield statistics_page(comparison, equivalent=1.0)
     yield difference_page(comparison, 1.0, 0.8)
     yield budget_page(comparison.board.results)
@@ -131,7 +132,7 @@ def columns_of(comparison: Comparison) -> set[str]:
     pages = list(pages_of(comparison, tuple(results.arms.index)))
 
     frames = [
-        leaderboard_frame(comparison),
+        make_leaderboard(comparison).frame,
         comparison.contrasts,
         budget_frame(results),
         rates_frame(results),

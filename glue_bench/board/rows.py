@@ -1,0 +1,89 @@
+"""The rows of a leaderboard: one for each arm, then one for each trivial baseline."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from glue_bench.board.averages import column_part
+from glue_bench.board.board import BLOCK_COLUMNS, ENCODER_COLUMNS, Board
+from glue_bench.board.compare import CONVERSION, Comparison
+from glue_bench.board.marks import Marks
+from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
+from glue_bench.stats.estimates import ColumnEstimate
+from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
+
+CONTRAST_COLUMNS = ["difference", "low", "high", "verdict", "smallest"]
+"""What a leaderboard's frame has of the contrasts of a column."""
+
+
+def leaderboard_frame(comparison: Comparison, marks: Marks) -> pd.DataFrame:
+    """Return the frame of `glue_bench.leaderboard`, which CSV and JSON have, too.
+
+    The arms of a block are in the order of the primary column, if this is a loss. `marks` are the
+    marks of the comparison's board.
+    """
+    board = comparison.board
+    columns = comparison.columns
+    contrasts = comparison.contrasts_of("reference", CONVERSION)
+    measures = [column for column in columns if column in PRETRAINING_MEASURES]
+    table = board.table
+    for measure in measures:
+        table = _with_measure(table, measure, comparison.estimates[measure])
+    if columns[:1] == ["validation_loss"]:
+        blocks = table.groupby(BLOCK_COLUMNS, sort=False)
+        table = pd.concat([block.sort_values(columns[0], kind="stable") for _, block in blocks])
+    baseline_rows = floors(board).assign(origin="baseline", variant="")
+    table = pd.concat([table, baseline_rows], ignore_index=True)
+    encoders = table[ENCODER_COLUMNS]
+    table = table.drop(columns=ENCODER_COLUMNS)
+    table["data_source"] = board.results.data_source
+    table["partial_tasks"] = ";".join(board.results.partial_tasks)
+    table = table.join(encoders)
+    table["collapsed"] = [marks.collapsed.get(arm, "") for arm in table["arm"]]
+    table["incomplete"] = [marks.incomplete.get(arm, "") for arm in table["arm"]]
+    table["unlike_reference"] = table["arm"].isin(marks.unlike)
+    references = contrasts[["arm", "reference"]].drop_duplicates()
+    table = table.merge(references, on="arm", how="left")
+    for column in columns:
+        of_column = contrasts[contrasts["column"] == column].set_index("arm")[CONTRAST_COLUMNS]
+        table = table.join(of_column.add_prefix(f"{column}_"), on="arm")
+    return table.astype({f"{column}_n": "Int64" for column in board.columns})
+
+
+def _with_measure(
+    table: pd.DataFrame, measure: str, estimates: Sequence[ColumnEstimate]
+) -> pd.DataFrame:
+    """Add a measure's mean of each arm, and its `_std` over enough pretraining seeds."""
+    means: dict[str, float] = {}
+    deviations: dict[str, float] = {}
+    # If other arms were converted from an arm, the values in the arm's block count. They come
+    # first.
+    for estimate in reversed(estimates):
+        means |= estimate.means
+        if not estimate.blocked or not estimate.arms:
+            continue
+        by_arm = estimate.by_block().std(axis=1, ddof=1).tolist()
+        for arm, deviation in zip(estimate.arms, by_arm, strict=True):
+            if estimate.seeds[arm] >= LEAST_FOR_DEVIATION:
+                deviations[arm] = deviation
+    columns = {
+        measure: table["arm"].map(means),
+        f"{measure}_std": table["arm"].map(deviations).astype(float),
+    }
+    return table.assign(**columns)
+
+
+def floors(board: Board) -> pd.DataFrame:
+    """Return the scores of trivial baselines: their name as `arm`, the board's columns, AVERAGE."""
+    columns = list(board.columns)
+    rows = [(*column_part(column)[0], column) for column in columns]
+    places = pd.DataFrame(rows, columns=["task", "split", "metric", "column"])
+    baselines = board.results.baselines.merge(places, on=["task", "split", "metric"])
+    table = baselines.pivot(index="baseline", columns="column", values="value")
+    table = table.reindex(columns=columns)
+    names = baselines["baseline"].unique()
+    table = table.loc[names]
+    parts = list(board.average.parts)
+    table[AVERAGE] = table[parts].mean(axis=1, skipna=False)
+    named = table.rename_axis(index="arm", columns=None)
+    return named.reset_index()
