@@ -108,7 +108,7 @@ def make_any() -> Callable[[Any], Result]:
     from glue_bench.training import fixed_steps, pretrain
 
     fixed_steps.MIN_STEPS = 1  # rounds are shorter than cells
-    pretrain.CURVE_POINTS = 1  # each point waits for the device, in so few steps too often
+    pretrain.TRAINING_POINTS = 1  # each point waits for the device, in so few steps too often
     made: dict[tuple[str, str, Any], Callable[[int], Result]] = {}
 
     def work(request: Any) -> Result:

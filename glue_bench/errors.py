@@ -9,13 +9,13 @@ from typing import Any
 
 IN_A_FILE = "in an experiment file (glue-bench init writes one), or by `run --set`"
 """The place of settings that have no option of their own on the command line."""
-LONGEST = 1000
+MAX_MESSAGE_BYTES = 1000
 """The most bytes of a message."""
-QUOTED = 80
+MAX_QUOTED = 80
 """The most characters that a message quotes of a file."""
-NEAR = 0.5
+NAME_CUTOFF = 0.5
 """The `cutoff` of get_close_matches for a name to suggest."""
-UNSHOWN = re.compile(
+CONTROL_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 """Characters that are shown by their codes.
@@ -25,12 +25,12 @@ or end it, and lone surrogates.
 """
 
 
-def plain(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return a text in which characters that would control a terminal are shown by their codes."""
-    return UNSHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
+    return CONTROL_CHARACTERS.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
-def shortened(text: str, max_bytes: int = LONGEST) -> str:
+def shortened(text: str, max_bytes: int = MAX_MESSAGE_BYTES) -> str:
     """Return a text of at most `max_bytes`: of a longer one the beginning and the end."""
     content = text.encode(errors="replace")
     if len(content) <= max_bytes:
@@ -44,14 +44,14 @@ def shortened(text: str, max_bytes: int = LONGEST) -> str:
 
 
 def quoted(value: Any) -> str:
-    """Return the first QUOTED characters of a value as Python writes it."""
+    """Return the first MAX_QUOTED characters of a value as Python writes it."""
     if isinstance(value, str):
-        value = value[: QUOTED + 1]
+        value = value[: MAX_QUOTED + 1]
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # more than 4,300 digits; lists within lists without end
         return f"a value that is too long to print ({type(value).__name__})"
-    return text if len(text) <= QUOTED + 2 else f"{text[:QUOTED]}..."
+    return text if len(text) <= MAX_QUOTED + 2 else f"{text[:MAX_QUOTED]}..."
 
 
 def format_duration(seconds: float) -> str:
@@ -71,12 +71,12 @@ def format_duration(seconds: float) -> str:
 class UserError(Exception):
     """Bad input. The message says what is wrong, where, and what to do.
 
-    It is shown without a traceback: one line of at most LONGEST bytes that is fit for a terminal,
-    whatever it quotes.
+    It is shown without a traceback: one line of at most MAX_MESSAGE_BYTES that is fit for a
+    terminal, whatever it quotes.
     """
 
     def __str__(self) -> str:
-        return shortened(plain(" ".join(super().__str__().split("\n"))))
+        return shortened(escape_controls(" ".join(super().__str__().split("\n"))))
 
 
 class MistakesError(ValueError):
@@ -93,12 +93,12 @@ class DiskError(UserError):
 
 def unknown(kind: str, name: str, names: Iterable[str], place: str = "") -> UserError:
     """Make the error for a name that is none of `names`, in which the nearest one is suggested."""
-    name = str(name)[:LONGEST]
+    name = str(name)[:MAX_MESSAGE_BYTES]
     known_names = list(map(str, names))
-    nearest = get_close_matches(name, known_names, n=1, cutoff=NEAR)
+    nearest = get_close_matches(name, known_names, n=1, cutoff=NAME_CUTOFF)
     hint = f"did you mean '{nearest[0]}'?" if nearest else f"known: {', '.join(known_names)}"
     location = f" in {place}" if place else ""
-    return UserError(f"unknown {kind} '{shortened(name, QUOTED)}'{location}; {hint}")
+    return UserError(f"unknown {kind} '{shortened(name, MAX_QUOTED)}'{location}; {hint}")
 
 
 def first_line(error: BaseException) -> str:

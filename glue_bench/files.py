@@ -26,17 +26,17 @@ from glue_bench.errors import DiskError, UserError
 
 CHECKSUMS = "checksums.json"
 Kept = TypeVar("Kept")
-LARGEST = 2**26
+MAX_FILE_BYTES = 2**26
 """The most bytes of a file that others may have made."""
-LARGEST_ARRAYS = 2**31
+MAX_ARRAY_BYTES = 2**31
 """The same of a file of arrays."""
-LARGEST_PART = 2**24
+MAX_READ_BYTES = 2**24
 """The most bytes that are read of a zip at once. Its list of 100,000 long names takes 14 MB."""
 MAX_VALUES = 2**22
 """The most values of a JSON text. A plan of 50,000 cells has 2,000,000. One may take 100 bytes."""
 REPLACED = ".replaced-"
 """The beginning of a folder's name while a new folder takes its place."""
-DAY = 86_400.0  # seconds
+DAY_SECONDS = 86_400.0  # seconds
 ENCRYPTED = 0x1  # the flag of an entry of a zip
 UNREADABLE = (
     zipfile.BadZipFile,
@@ -96,7 +96,7 @@ def results_written_to(folder: Path, advice: str = GOES_ON) -> Iterator[None]:
         raise DiskError(f"cannot write to '{folder}': {trouble}; {advice}") from error
 
 
-def check_file(path: Path, max_bytes: int = LARGEST) -> None:
+def check_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> None:
     """Raise OSError, before it is opened, for a file that is not plain or larger than `max_bytes`.
 
     A pipe would be waited for, and a device may never end.
@@ -116,7 +116,7 @@ def is_damage(error: Exception) -> bool:
     return getattr(error, "errno", None) in no_file
 
 
-def read_file(path: Path, max_bytes: int = LARGEST) -> bytes:
+def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """Read a plain file that anyone may have made. Raises OSError as `check_file` does."""
     check_file(path, max_bytes)
     return path.read_bytes()
@@ -166,19 +166,19 @@ def opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 class _InParts(io.BufferedReader):
-    """A file that refuses reads above LARGEST_PART.
+    """A file that refuses reads above MAX_READ_BYTES.
 
     zipfile reads the list of entries at once, in the size that the archive claims.
     """
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > LARGEST_PART:
-            message = f"a part of it has {size} bytes, at most {LARGEST_PART} are read at once"
+        if size is not None and size > MAX_READ_BYTES:
+            message = f"a part of it has {size} bytes, at most {MAX_READ_BYTES} are read at once"
             raise zipfile.BadZipFile(message)
         return super().read(size)
 
 
-def plain_entry(name: str) -> zipfile.ZipInfo:
+def zip_entry(name: str) -> zipfile.ZipInfo:
     """Make the head of a readable plain file in a zip, with the earliest date that a zip can hold.
 
     Entries are not compressed: compressors differ between builds of zlib, and equal content shall
@@ -336,7 +336,7 @@ def clear_set_aside(folder: Path) -> None:
         _remove(path)
 
 
-def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path], Kept]) -> Kept:
+def read_or_make(folder: Path, make: Callable[[Path], Any], read: Callable[[Path], Kept]) -> Kept:
     """Read a folder of the cache, which `make` fills first if it is missing or damaged.
 
     Args:
@@ -376,7 +376,7 @@ def clear_abandoned(folder: Path) -> None:
             last_write = unfinished.stat().st_mtime
             for path in unfinished.rglob("*"):
                 last_write = max(last_write, path.stat().st_mtime)
-            if time.time() - last_write > DAY:
+            if time.time() - last_write > DAY_SECONDS:
                 shutil.rmtree(unfinished, ignore_errors=True)
 
 

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from glue_bench.errors import plain
+from glue_bench.errors import escape_controls
 
 
 def echo(text: object = "", *, nl: bool = True, err: bool = False, **style: Any) -> None:
@@ -29,14 +29,14 @@ def echo(text: object = "", *, nl: bool = True, err: bool = False, **style: Any)
         OSError: the output does not fit on the disk.
     """
     try:
-        typer.secho(plain(str(text)), nl=nl, err=err, **style)
+        typer.secho(escape_controls(str(text)), nl=nl, err=err, **style)
     except OSError as error:
         if not (err or error.errno in (errno.EPIPE, errno.EIO)):
             raise
         silence(sys.stderr if err else sys.stdout)
 
 
-def let_go() -> None:
+def discard_unwritten() -> None:
     """Discard text that a stream can no longer write, for which Python would change the status."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -53,11 +53,15 @@ def silence(stream: IO[str]) -> None:
     os.close(null_device)
 
 
-def tell(console: Console, line: str, style: str = "") -> None:
+def print_line(console: Console, line: str, style: str = "") -> None:
     """Print a line without breaking it; brackets are no markup. Without a reader it is lost."""
     try:
         console.print(
-            plain(line), style=style or None, markup=False, highlight=False, soft_wrap=True
+            escape_controls(line),
+            style=style or None,
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
     except OSError:
         console.quiet = True  # a quiet console drops the text that rich keeps for the next time
@@ -73,14 +77,16 @@ class Screen(Console):
     ) -> Iterable[Segment]:
         """Yield the segments of what is printed."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=plain(segment.text))
+            yield (
+                segment if segment.control else segment._replace(text=escape_controls(segment.text))
+            )
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the text of a cell or a title.
 
         It is escaped here, before rich measures it, so that nothing is cut off.
         """
-        return super().render_str(plain(text), **options)
+        return super().render_str(escape_controls(text), **options)
 
     def on_broken_pipe(self) -> None:
         """Discard text for a reader that has gone; rich would end the process."""

@@ -16,10 +16,10 @@ import pytest
 
 from glue_bench import files
 from glue_bench.files import (
-    DAY,
-    kept_or_made,
+    DAY_SECONDS,
     opened_zip,
     parse_json,
+    read_or_make,
     restore_replaced,
     whole_folder,
     write_atomically,
@@ -35,7 +35,7 @@ def test_a_zip_is_read_as_it_is_but_no_long_list_of_entries_or_large_entry_at_on
     with opened_zip(tmp_path / "three.zip") as archive:
         assert archive.read("two") == b"two" * 100
     for limit in (200, 100):  # an entry has 300 bytes, the list 149
-        monkeypatch.setattr(files, "LARGEST_PART", limit)
+        monkeypatch.setattr(files, "MAX_READ_BYTES", limit)
         message = rf"a part of it has \d+ bytes, at most {limit} are read at once"
         with (
             pytest.raises(zipfile.BadZipFile, match=message),
@@ -124,13 +124,13 @@ def test_a_link_to_a_folder_is_replaced_and_what_it_leads_to_stays(tmp_path):
 
 
 def test_what_a_kill_has_left_in_the_cache_goes_once_nobody_has_written_to_it_for_a_day(tmp_path):
-    for age in (0, 2 * DAY):
+    for age in (0, 2 * DAY_SECONDS):
         (tmp_path / f".making-{age}").mkdir()
         for path in ((tmp_path / f".making-{age}" / "file"), tmp_path / f".making-{age}"):
             path.touch()
             os.utime(path, (time.time() - age,) * 2)
     (tmp_path / ".damaged-0").mkdir()  # which nobody needs
-    kept_or_made(tmp_path / "made", lambda folder: (folder / "file").touch(), lambda folder: folder)
+    read_or_make(tmp_path / "made", lambda folder: (folder / "file").touch(), lambda folder: folder)
     assert {path.name for path in tmp_path.iterdir()} == {".making-0", "made"}
 
 

@@ -12,18 +12,18 @@ import pytest
 from glue_bench import files
 from glue_bench.errors import DiskError, UserError
 from glue_bench.files import (
-    DAY,
+    DAY_SECONDS,
     check_file,
     clear_abandoned,
     disk_trouble,
     is_damage,
-    kept_or_made,
-    plain_entry,
     prove_writable,
     read_file,
+    read_or_make,
     results_written_to,
     set_aside,
     write_atomically,
+    zip_entry,
 )
 
 NAMES = ("a.bin", "b.bin", "c.bin")
@@ -46,7 +46,7 @@ class Cache:
             (folder / name).write_text(f"{name} as it was made")
 
     def read(self):
-        return kept_or_made(
+        return read_or_make(
             self.folder,
             self.make,
             lambda folder: {name: (folder / name).read_text() for name in NAMES},
@@ -99,7 +99,7 @@ def test_a_folder_in_which_somebody_writes_is_not_abandoned_however_old_it_is(tm
     folder = tmp_path / ".making-x"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "file").touch()
-    old = time.time() - 2 * DAY
+    old = time.time() - 2 * DAY_SECONDS
     for path in (folder / "deep", folder):
         os.utime(path, (old, old))
     clear_abandoned(tmp_path)
@@ -238,6 +238,6 @@ def test_a_disk_on_which_a_file_can_be_opened_and_not_filled_is_not_writable(tmp
 
 
 def test_entries_of_zips_can_be_read_by_others_and_have_no_date():
-    entry = plain_entry("a.txt")
+    entry = zip_entry("a.txt")
     assert entry.external_attr >> 16 == 0o100644
     assert entry.date_time == (1980, 1, 1, 0, 0, 0)

@@ -18,16 +18,16 @@ from rich.table import Table
 from rich.text import Text
 
 from glue_bench.errors import (
-    LONGEST,
-    QUOTED,
+    MAX_MESSAGE_BYTES,
+    MAX_QUOTED,
     DiskError,
     UserError,
-    plain,
+    escape_controls,
     quoted,
     shortened,
     unknown,
 )
-from glue_bench.terminal import Screen, echo, tell
+from glue_bench.terminal import Screen, echo, print_line
 
 EVIL = "a\x1b[2J\x9b1m\x07\r\u202eb"
 SHOWN = r"a\x1b[2J\x9b1m\x07\r\u202eb"
@@ -38,9 +38,9 @@ CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\ud8
 def test_what_is_shown_has_no_control_characters_and_what_controls_nothing_stays_as_it_is(
     text, harmless
 ):
-    assert not CONTROLS.search(plain(text))
-    assert plain(plain(text)) == plain(text)
-    assert plain(f"{harmless}\t\n") == f"{harmless}\t\n"
+    assert not CONTROLS.search(escape_controls(text))
+    assert escape_controls(escape_controls(text)) == escape_controls(text)
+    assert escape_controls(f"{harmless}\t\n") == f"{harmless}\t\n"
 
 
 def test_the_screen_shows_codes_and_keeps_its_own_colours(capsys):
@@ -51,7 +51,7 @@ def test_the_screen_shows_codes_and_keeps_its_own_colours(capsys):
     table = Table(EVIL)
     table.add_row(Text(EVIL, style="red"))
     screen.print(table)
-    tell(screen, f"[bold]{EVIL}[/]", "red")
+    print_line(screen, f"[bold]{EVIL}[/]", "red")
     text = file.getvalue()
     assert text.count(SHOWN) == 2  # of a Text what is measured is cut off
     assert "\x1b[31m" in text
@@ -66,7 +66,7 @@ def test_an_error_is_one_short_line_that_goes_to_other_processes(kind):
     error = pickle.loads(pickle.dumps(kind("first\nsecond " + EVIL + "ä" * 3000 + " the end")))
     assert str(error).startswith(f"first second {SHOWN}")
     assert str(error).endswith("the end")
-    assert len(str(error).encode()) <= LONGEST
+    assert len(str(error).encode()) <= MAX_MESSAGE_BYTES
 
 
 @given(st.text(max_size=400), st.integers(20, 300))
@@ -78,10 +78,10 @@ def test_a_text_is_shortened_to_so_many_bytes(text, limit):
 
 def test_eighty_characters_of_a_value_are_quoted_and_a_short_one_as_a_whole():
     for value in ("x" * 3_000_000, [0] * 10**5, 10**5000, {"a": "b" * 1000}):
-        assert len(quoted(value)) <= QUOTED + 3
-    assert len(str(unknown("key", "x" * 3_000_000, ["a"]))) < 2 * QUOTED
+        assert len(quoted(value)) <= MAX_QUOTED + 3
+    assert len(str(unknown("key", "x" * 3_000_000, ["a"]))) < 2 * MAX_QUOTED
     assert quoted("it's") == '"it\'s"'
-    assert quoted("x" * QUOTED) == f"'{'x' * QUOTED}'"
+    assert quoted("x" * MAX_QUOTED) == f"'{'x' * MAX_QUOTED}'"
 
 
 @pytest.fixture(params=["full", "pipe"])
@@ -109,9 +109,9 @@ def test_what_nobody_reads_is_lost_and_output_that_does_not_fit_on_the_disk_is_a
             say("x" * 10_000)
     # Of a line alone is lost what cannot be written, and the next one is not.
     screen = Screen(file=gone)
-    tell(screen, "lost")
+    print_line(screen, "lost")
     screen.file = io.StringIO()
-    tell(screen, "said")
+    print_line(screen, "said")
     assert screen.file.getvalue().endswith("said\n")
 
 

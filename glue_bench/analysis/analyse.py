@@ -19,7 +19,7 @@ from glue_bench.analysis import (
 )
 from glue_bench.analysis.chance import Analysis, LeftOut, Measured, Row
 from glue_bench.analysis.subject import MIN_SEQUENCES, Subject, find_sources
-from glue_bench.config.load import Names, listed
+from glue_bench.config.load import Names, as_list
 from glue_bench.errors import UserError, unknown
 from glue_bench.training.corpus import open_corpus
 from glue_bench.training.device import choose_compute
@@ -53,23 +53,23 @@ def measure_encoders(
     Raises:
         UserError: bad input, before anything is measured.
     """
-    only = listed(only)
+    only = as_list(only)
     for name in only:
-        if name not in MEASURES:
-            raise unknown("measure", name, MEASURES)
+        if name not in ENCODER_MEASURES:
+            raise unknown("measure", name, ENCODER_MEASURES)
     if sequences < MIN_SEQUENCES:
         raise UserError(
             f"--sequences {sequences}: too few to measure anything; give {MIN_SEQUENCES} or more"
         )
 
-    texts = listed(corpus or DEFAULT_TEXT)
-    checkpoints, gone = find_sources(listed(sources))
+    texts = as_list(corpus or DEFAULT_TEXT)
+    checkpoints, gone = find_sources(as_list(sources))
     if not checkpoints:
         raise UserError(f"nothing to analyse: {'; '.join(gone)}")
 
     measures: dict[str, Measure] = {}
-    for kind in only or MEASURES:
-        measures |= MEASURES[kind]
+    for kind in only or ENCODER_MEASURES:
+        measures |= ENCODER_MEASURES[kind]
 
     with threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
@@ -128,7 +128,7 @@ def _measure_all(
     }
 
 
-MEASURES: dict[str, dict[str, Measure]] = {
+ENCODER_MEASURES: dict[str, dict[str, Measure]] = {
     "terms": {
         "terms.share": terms.measure_terms,
         "terms.kl": term_effects.measure_effect,

@@ -23,16 +23,16 @@ from glue_bench.training.packing import PackedText
 from glue_bench.training.words import Span, WordRule
 
 TOKENS_AT_ONCE = 8192
-MAX_TOKENS = 24_576
+MAX_HELD_OUT_TOKENS = 24_576
 """384 sequences of 64 tokens, or 192 of 128.
 
 All measures of a tiny encoder take 20 s on one thread.
 """
-IGNORED = -100  # the label of a token that has no part in the loss
+IGNORED_LABEL = -100  # the label of a token that has no part in the loss
 
 
 class MaskedRow(NamedTuple):
-    """The input of a model: `ids`, `segments` and `labels` to predict (or IGNORED), int64 (l,)."""
+    """The input of a model, int64 (l,): ids, segments, and labels to predict or IGNORED_LABEL."""
 
     ids: np.ndarray
     segments: np.ndarray
@@ -65,7 +65,8 @@ class Probe(NamedTuple):
 class HeldOut:
     """The text that measures are taken on, as tokens of `tokenizer`.
 
-    If the text has more than MAX_TOKENS tokens, an evenly spread sample of its sequences is taken.
+    If the text has more than MAX_HELD_OUT_TOKENS, an evenly spread sample of its sequences is
+    taken.
 
     In each sequence the share `mask_probability` of the tokens is masked as in pretraining, and is
     to be predicted. Masks, swaps and shuffles depend on the text alone.
@@ -90,7 +91,7 @@ class HeldOut:
             text, vocabulary, self.mask_probability, VALIDATION_SEED
         )
         for batch in batches:
-            labels = np.full(batch.ids.shape, IGNORED)
+            labels = np.full(batch.ids.shape, IGNORED_LABEL)
             labels.flat[batch.places.numpy()] = batch.targets.numpy()
             segments = np.zeros_like(labels)
             if batch.segments is not None:
@@ -105,7 +106,7 @@ class HeldOut:
     def _sampled_text(self) -> PackedText:
         """Return the text, or an evenly spread sample of its sequences if it is too long."""
         text = self.text
-        count = max(1, MAX_TOKENS * len(text) // len(text.ids))
+        count = max(1, MAX_HELD_OUT_TOKENS * len(text) // len(text.ids))
         if count >= len(text):
             return text
         chosen = np.arange(count) * len(text) // count
@@ -130,7 +131,7 @@ def loss_sums(model: EncoderForMaskedLM, rows: Sequence[MaskedRow]) -> Sums:
         size = int(np.searchsorted(padded_tokens, TOKENS_AT_ONCE, side="right"))
         chosen, order = np.split(order, [max(size, 1)])
         sums[chosen] = _batch_losses(model, [rows[index] for index in chosen])
-    counts = np.array([(row.labels != IGNORED).sum() for row in rows], dtype=float)
+    counts = np.array([(row.labels != IGNORED_LABEL).sum() for row in rows], dtype=float)
     return Sums(sums, counts)
 
 
@@ -138,13 +139,13 @@ def _batch_losses(model: EncoderForMaskedLM, rows: Sequence[MaskedRow]) -> np.nd
     """Return the sum of each row's losses, (rows,)."""
     ids = _padded([row.ids for row in rows], 0)
     segments = _padded([row.segments for row in rows], 0)
-    labels = _padded([row.labels for row in rows], IGNORED).flatten()
+    labels = _padded([row.labels for row in rows], IGNORED_LABEL).flatten()
     length = ids.shape[1]
     lengths = torch.tensor([len(row.ids) for row in rows])
     mask = torch.arange(length) < lengths[:, None]
     device = model.device
     layers = model.base.hidden_states(ids.to(device), mask.to(device), segments.to(device))
-    places = torch.nonzero(labels != IGNORED)[:, 0]
+    places = torch.nonzero(labels != IGNORED_LABEL)[:, 0]
     states = layers[-1].flatten(0, 1)[places.to(device)]
     logits = model.predict(states).float()
     losses = F.cross_entropy(logits, labels[places].to(device), reduction="none").cpu().double()

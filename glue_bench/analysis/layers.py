@@ -23,7 +23,7 @@ from glue_bench.analysis.chance import Measured, Row, prediction_band, row, seed
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.subspaces import count_leading, spectrum, unit
 
-DRAWS = 5  # shuffles and rotations of hidden states
+LAYER_DRAWS = 5  # shuffles and rotations of hidden states
 BY_SEQUENCE = 0  # the axis of sequences in centred states
 BY_PLACE = 1  # the axis of places
 States = Float[np.ndarray, "s l d"]
@@ -46,17 +46,17 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     position = share(centred, BY_SEQUENCE)
     context = share(centred, BY_PLACE)
     shuffled_positions = [
-        share(shuffled(centred, BY_PLACE, generator), BY_SEQUENCE) for _ in range(DRAWS)
+        share(shuffled(centred, BY_PLACE, generator), BY_SEQUENCE) for _ in range(LAYER_DRAWS)
     ]
     shuffled_contexts = [
-        share(shuffled(centred, BY_SEQUENCE, generator), BY_PLACE) for _ in range(DRAWS)
+        share(shuffled(centred, BY_SEQUENCE, generator), BY_PLACE) for _ in range(LAYER_DRAWS)
     ]
 
     places = centred.mean(0)
     unit_places = unit(places)
     unit_contexts = unit(centred.mean(1))
     rotated_cosines = []
-    for _ in range(DRAWS):
+    for _ in range(LAYER_DRAWS):
         rotation = ortho_group.rvs(states.shape[-1], random_state=generator).astype(np.float32)
         rotated_cosines.append(float(np.abs(unit_places @ rotation @ unit_contexts.T).mean()))
 

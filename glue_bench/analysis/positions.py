@@ -62,14 +62,14 @@ from glue_bench.model.variants.untied import ConcatHeads, FourTerm, Untied, Unti
 
 RANDOM_TABLES = 10
 FOLDS = 5
-ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+RIDGE_PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)
 ORDER_PAIRS = 10_000  # pairs of rows; a fifth of them is tested, with positions of its own
 MIN_POSITIONS = 20  # fewer are too few for a probe
 SCORE_ORDERS = 20  # random orders of positions
 ATTENTION_ORDERS = 200
-REACH = 50
-MAX_POSITIONS = 128  # the first positions
-WITHIN = (1, 2, 5)
+DISTANCE_REACH = 50
+MAX_MEASURED_POSITIONS = 128  # the first positions
+NEAR_DISTANCES = (1, 2, 5)
 Table = Float[np.ndarray, "n e"]
 Matrix = Float[np.ndarray, "n n"]
 
@@ -90,7 +90,7 @@ def measure_position_rows(subject: Subject) -> Measured:
     generator = seeded_generator(*table.shape)
     baselines = {"shuffled": generator.permutation(table)}
     if table.shape[1] > 1:  # because a sinusoid has a sine and a cosine
-        baselines["sinusoid"] = sinusoids(len(table), table.shape[1] // 2 * 2)
+        baselines["sinusoid"] = sinusoid_table(len(table), table.shape[1] // 2 * 2)
 
     random_tables = [generator.standard_normal(table.shape) for _ in range(RANDOM_TABLES)]
 
@@ -105,7 +105,7 @@ def measure_position_rows(subject: Subject) -> Measured:
     return Measured(rows)
 
 
-def sinusoids(positions: int, width: int) -> Table:
+def sinusoid_table(positions: int, width: int) -> Table:
     """Return sines, then cosines, of position / 10000^(m / (d / 2 - 1)), 0 <= m < d / 2.
 
     This is tensor2tensor's layout.
@@ -120,7 +120,7 @@ def absolute_error(table: Table) -> float:
     """Return the mean absolute error of the positions that ridge regression predicts."""
     positions = np.arange(len(table), dtype=float)
     folds = KFold(FOLDS, shuffle=True, random_state=CHANCE_SEED)
-    model = make_pipeline(StandardScaler(), RidgeCV(ALPHAS))
+    model = make_pipeline(StandardScaler(), RidgeCV(RIDGE_PENALTIES))
     predicted = cross_val_predict(model, table, positions, cv=folds)
     differences = predicted - positions
     errors = np.abs(differences)
@@ -169,7 +169,7 @@ def measure_position_scores(subject: Subject) -> Measured:
 
     heads = subject.model.config.num_attention_heads
     queries, keys = rearrange(
-        to_float64(projected[:MAX_POSITIONS]), "n (t h k) -> t h n k", t=2, h=heads
+        to_float64(projected[:MAX_MEASURED_POSITIONS]), "n (t h k) -> t h n k", t=2, h=heads
     )
     scores = queries @ keys.transpose(0, 2, 1)
 
@@ -278,7 +278,7 @@ def locality(scores: Matrix) -> float:
     """Return Spearman's correlation of a score with nearness."""
     offsets = _distances(len(scores))
     distances = np.abs(offsets)
-    is_near = distances <= REACH
+    is_near = distances <= DISTANCE_REACH
     correlation = spearmanr(scores[is_near], -distances[is_near])
     return float(correlation.statistic)
 
@@ -322,7 +322,7 @@ def attention_measures(attention: Matrix) -> dict[str, float]:
     length = attention.shape[-1]
     distances = _distances(length)
     measures = {}
-    for m in WITHIN:
+    for m in NEAR_DISTANCES:
         is_near = np.abs(distances) <= m
         sums = (attention * is_near).sum(-1)
         measures[f"within_{m}"] = float(sums.mean())

@@ -47,14 +47,14 @@ TEST_PAIRS = 5_000  # pairs whose position is predicted
 TEST_TOKENS = 1_000  # tokens of text whose word is predicted
 PAIRS_PER_POSITION = 20  # training pairs of each position
 TRAIN_SHARE = 0.8  # the share of word types to train on
-SUMS = 20_000  # a collision is looked for among so many sums
-DRAWS = 5  # draws of random positions
-ROWS_AT_ONCE = 250
+SEARCHED_SUMS = 20_000  # a collision is looked for among so many sums
+POSITION_DRAWS = 5  # draws of random positions
+PROBE_ROWS_AT_ONCE = 250
 Rows = Float[Tensor, "t e"]
 States = Float[np.ndarray, "t d"]
 Sample = Int[np.ndarray, " t"]
 Norm = Callable[[Tensor], Tensor]
-PLAIN = torch.nn.Identity()  # the sum as it is
+NO_NORM = torch.nn.Identity()  # the sum as it is
 
 
 @torch.inference_mode()
@@ -69,9 +69,9 @@ def measure_decoding(subject: Subject) -> Measured:
     table.check_positions()
 
     draws: dict[str, list[float]] = {}
-    for draw in range(DRAWS):
+    for draw in range(POSITION_DRAWS):
         random = with_random_positions(table, draw)
-        for name, value in _accuracies(random, PLAIN, FEWER_WORD_PAIRS, draw).items():
+        for name, value in _accuracies(random, NO_NORM, FEWER_WORD_PAIRS, draw).items():
             draws.setdefault(name, []).append(value)
 
     band_of_draws = {
@@ -83,10 +83,10 @@ def measure_decoding(subject: Subject) -> Measured:
 
     words_alone = replace(table, positions=torch.zeros_like(table.positions))
     decoded = {
-        "sum": _accuracies(table, PLAIN, WORD_PAIRS),
+        "sum": _accuracies(table, NO_NORM, WORD_PAIRS),
         "norm": _accuracies(table, norm, FEWER_WORD_PAIRS),
         "random": {name: float(np.mean(values)) for name, values in draws.items()},
-        "words_alone": predict_positions(words_alone, PLAIN),
+        "words_alone": predict_positions(words_alone, NO_NORM),
     }
 
     rows = []
@@ -95,7 +95,7 @@ def measure_decoding(subject: Subject) -> Measured:
         for name, value in values.items():
             rows.append(row(f"decoding.{source}.{name}", value, chance=bands[name]))
 
-    accuracy = word_accuracy(table, PLAIN, FEWER_WORD_PAIRS, position_is_known=True)
+    accuracy = word_accuracy(table, NO_NORM, FEWER_WORD_PAIRS, position_is_known=True)
     chance = band_of_guesses["word_accuracy"]
     of_known = row("decoding.word_accuracy_position_known", accuracy, chance=chance)
     rows.append(of_known)
@@ -188,14 +188,14 @@ def nearest(
         words: The words of the rows and of the candidates. If they are given, the nearest candidate
             of another word is returned.
     """
-    memory = rows.new_empty(min(ROWS_AT_ONCE, len(rows)), len(candidates))
+    memory = rows.new_empty(min(PROBE_ROWS_AT_ONCE, len(rows)), len(candidates))
     half = candidates.square().sum(1) / -2
     indices = []
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        batch = rows[start : start + ROWS_AT_ONCE]
+    for start in range(0, len(rows), PROBE_ROWS_AT_ONCE):
+        batch = rows[start : start + PROBE_ROWS_AT_ONCE]
         nearness = torch.addmm(half, batch, candidates.mT, out=memory[: len(batch)])
         if words:
-            same = words[0][start : start + ROWS_AT_ONCE, None] == words[1]
+            same = words[0][start : start + PROBE_ROWS_AT_ONCE, None] == words[1]
             nearness.masked_fill_(torch.from_numpy(same).to(rows.device), -torch.inf)
         indices.append(nearness.argmax(1))
     return torch.cat(indices)
@@ -216,8 +216,8 @@ def with_random_positions(table: InputSum, draw: int) -> InputSum:
 def collisions(table: InputSum) -> list[Row]:
     """Measure how near two sums of different words come, and how near two words are."""
     generator = seeded_generator()
-    words = generator.integers(len(table.words), size=SUMS)
-    sums = _sums(table, words, generator.integers(len(table.positions), size=SUMS))
+    words = generator.integers(len(table.words), size=SEARCHED_SUMS)
+    sums = _sums(table, words, generator.integers(len(table.positions), size=SEARCHED_SUMS))
     count = min(FEWER_WORD_PAIRS, len(table.words))
     sample = generator.choice(len(table.words), count, replace=False)
     nearest_sums = sums[nearest(sums, sums, (words, words))]

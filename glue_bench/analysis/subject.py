@@ -34,10 +34,10 @@ from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import check_vocabulary, encode, load_tokenizer
 
-LENGTH = 128  # tokens of a sequence, at most
+SEQUENCE_LENGTH = 128  # tokens of a sequence, at most
 MAX_DEEP_SEQUENCES = 64  # for measures that run every block, or that repeat
 MIN_SEQUENCES = 8  # fewer would give no useful interval
-SENTENCES_AT_ONCE = 500
+ENCODED_AT_ONCE = 500
 
 
 class Subject:
@@ -124,7 +124,7 @@ class Subject:
         last = self.tokenizer.sep_token_id
         if first is None or last is None:
             raise LeftOut("its tokenizer has no [CLS] or no [SEP]; name another (--tokenizer NAME)")
-        length = min(LENGTH, self.positions)
+        length = min(SEQUENCE_LENGTH, self.positions)
         room = length - 2
         tokens = np.fromiter(islice(self._tokens_of_text(), room * self.sequences), dtype=np.int64)
         rows = tokens[: len(tokens) // room * room].reshape(-1, room)
@@ -137,7 +137,7 @@ class Subject:
 
     def _tokens_of_text(self) -> Iterator[int]:
         sentences = iter(self.corpus)
-        while texts := list(islice(sentences, SENTENCES_AT_ONCE)):
+        while texts := list(islice(sentences, ENCODED_AT_ONCE)):
             for ids in encode(self.tokenizer, texts):
                 yield from ids
 

@@ -46,11 +46,13 @@ from glue_bench.analysis.hooks import to_float64, varying_dimensions
 from glue_bench.analysis.subject import Subject
 
 ROTATIONS = 200
-DRAWS = 20  # random tables for the participation ratio, and random subspaces for the angles
+SUBSPACE_DRAWS = (
+    20  # random tables for the participation ratio, and random subspaces for the angles
+)
 SPREAD_DRAWS = 200  # random tables for share_95
 PERMUTATIONS = 10_000  # permutations of the dimensions for rho
 PAIRED_WORDS = 1_000  # words, evenly spread over the vocabulary, for the cosines
-VARIANCE = 0.95  # the leading directions hold this share of a table's variance
+LEADING_SHARE = 0.95  # the leading directions hold this share of a table's variance
 Values = Float[np.ndarray, " d"]
 Squared = Float[np.ndarray, "d d"]
 Table = Float[np.ndarray, "n d"]
@@ -154,7 +156,7 @@ def _rotate(
         cosine = sizes.mean()
         chance.cosines.append(cosine)
 
-        if draw < DRAWS:
+        if draw < SUBSPACE_DRAWS:
             corner = rotation[:word_dimensions, :position_dimensions]
             median_angle = _median_angle(corner)
             chance.median_angles.append(median_angle)
@@ -214,8 +216,10 @@ def measure_tables(subject: Subject) -> Measured:
         # degrees of freedom. If n - 1 < d, it has the eigenvalues of d degrees in n - 1 dimensions.
         small, large = sorted((len(table) - 1, table.shape[1]))
         generator = seeded_generator(*table.shape)
-        draws = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator)
-        by_chance = [_participation_ratio(draw) for draw in draws.reshape(DRAWS, small, small)]
+        draws = wishart.rvs(large, np.eye(small), size=SUBSPACE_DRAWS, random_state=generator)
+        by_chance = [
+            _participation_ratio(draw) for draw in draws.reshape(SUBSPACE_DRAWS, small, small)
+        ]
         covariance = table.T @ table
         ratio = _participation_ratio(covariance)
         measure = f"tables.participation_ratio.{name}"
@@ -285,7 +289,7 @@ def spectrum(table: Table) -> Spectrum:
 def count_leading(variances: Values) -> int:
     """Count the directions that hold 95% of the variance, the largest first."""
     cumulative = np.cumsum(variances)
-    return 1 + int(np.searchsorted(cumulative / cumulative[-1], VARIANCE))
+    return 1 + int(np.searchsorted(cumulative / cumulative[-1], LEADING_SHARE))
 
 
 def share_of_variance(deviations: Values) -> float:
@@ -297,7 +301,7 @@ def share_of_variance(deviations: Values) -> float:
     cumulative = falling.cumsum()
     shares = [0, *cumulative / cumulative[-1]]
     dimensions = np.arange(1 + len(deviations)) / len(deviations)
-    return float(np.interp(VARIANCE, shares, dimensions))
+    return float(np.interp(LEADING_SHARE, shares, dimensions))
 
 
 def unit(rows: Table) -> Table:

@@ -68,12 +68,12 @@ from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import Block, EncoderModel
 from glue_bench.model.fresh import fresh
 
-PARTS = ("word", "position", "rest")
-NINE_TERMS = tuple(f"{query}_{key}" for query in PARTS for key in PARTS)
+INPUT_PARTS = ("word", "position", "rest")
+NINE_TERMS = tuple(f"{query}_{key}" for query in INPUT_PARTS for key in INPUT_PARTS)
 BIAS = "bias"
 ENTANGLED = "its positions enter queries and keys, so that no term is of words or positions alone"
 """The reason why the terms of a variant are left out."""
-DRAWS = 10  # rotations of the positions, from which the band is computed
+ROTATION_DRAWS = 10  # rotations of the positions, from which the band is computed
 COVARIANCE_DRAWS = 3  # tables with the covariance of the positions, whose shares are averaged
 Shares = Float[np.ndarray, "n h t"]
 
@@ -117,7 +117,9 @@ def _baseline_shares(
     def mean_shares(model: EncoderModel, table: InputSum) -> Float[np.ndarray, "h t"]:
         return sequence_shares(model, table, ids).mean(0)[:, : len(NINE_TERMS)]
 
-    rotations = [mean_shares(model, rotate_positions(table, draw)) for draw in range(DRAWS)]
+    rotations = [
+        mean_shares(model, rotate_positions(table, draw)) for draw in range(ROTATION_DRAWS)
+    ]
     redraws = [
         mean_shares(model, redraw_positions(table, draw)) for draw in range(COVARIANCE_DRAWS)
     ]
@@ -211,8 +213,8 @@ def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
     keys = keys - keys.mean(-2, keepdim=True)
 
     terms: Terms = {}
-    for query_part, query in zip(PARTS, queries, strict=True):
-        for key_part, key in zip(PARTS, keys, strict=True):
+    for query_part, query in zip(INPUT_PARTS, queries, strict=True):
+        for key_part, key in zip(INPUT_PARTS, keys, strict=True):
             terms[f"{query_part}_{key_part}"] = query @ key.mT
 
     bias = entering.biases()[0]

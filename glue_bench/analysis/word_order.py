@@ -26,8 +26,8 @@ import numpy as np
 
 from glue_bench.analysis.chance import NO_INTERVAL, Interval, Measured, Sums, row
 from glue_bench.analysis.held_out import (
-    IGNORED,
-    MAX_TOKENS,
+    IGNORED_LABEL,
+    MAX_HELD_OUT_TOKENS,
     HeldOut,
     MaskedRow,
     Probe,
@@ -38,7 +38,7 @@ from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training.masking import VALIDATION_SEED
 from glue_bench.training.words import Span
 
-DISTANCES = (1, 2, 4, 8)
+SWAP_DISTANCES = (1, 2, 4, 8)
 N_GRAMS = (1, 2, 3)
 START_SHIFTS = (8, 16, 32, 64)
 TIE = 1e-4  # nats
@@ -53,7 +53,7 @@ def measure_order(subject: Subject) -> Measured:
     """Measure how much the encoder uses the order of words, on the subject's text."""
     weights = sum(weight.numel() for weight in subject.model.blocks.parameters())
     is_large = weights > LARGE_WEIGHTS
-    distances = DISTANCES[:1] if is_large else DISTANCES
+    distances = SWAP_DISTANCES[:1] if is_large else SWAP_DISTANCES
     head, text = subject.head_and_text(LARGE_ORDER_SEQUENCES if is_large else ORDER_SEQUENCES)
 
     sums_by_measure = order_sums(head, text, subject.positions, distances)
@@ -79,7 +79,10 @@ def measure_order(subject: Subject) -> Measured:
 
 
 def order_sums(
-    model: EncoderForMaskedLM, text: HeldOut, positions: int, distances: Sequence[int] = DISTANCES
+    model: EncoderForMaskedLM,
+    text: HeldOut,
+    positions: int,
+    distances: Sequence[int] = SWAP_DISTANCES,
 ) -> dict[str, Sums]:
     """Take every measure: validation_loss, swap_1, ..., shuffle_1, ..., reverse, start_8, ...
 
@@ -211,7 +214,7 @@ def _rows_for_each_token(
     for place in places:
         masked = ids.copy()
         masked[place] = text.tokenizer.mask_token_id
-        labels = np.full(len(ids), IGNORED)
+        labels = np.full(len(ids), IGNORED_LABEL)
         labels[place] = ids[place]
         rows.append(MaskedRow(masked, probe.masked.segments, labels))
     return rows
@@ -238,7 +241,7 @@ def pairs(probe: Probe, distance: int, index: int, text: HeldOut) -> list[tuple[
                 candidates.append((first, second))
     if not candidates:
         return []
-    count = min(MAX_SWAPS, -(-MAX_TOKENS // len(text.text.ids)), len(candidates))
+    count = min(MAX_SWAPS, -(-MAX_HELD_OUT_TOKENS // len(text.text.ids)), len(candidates))
     generator = np.random.default_rng([VALIDATION_SEED, distance, index])
     chosen = generator.choice(len(candidates), count, replace=False)
     return [candidates[number] for number in chosen]

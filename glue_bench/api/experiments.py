@@ -80,7 +80,7 @@ def run(
         UserError: bad input, before any cell is run; later, results that cannot be written, or no
             workers.
     """
-    from glue_bench.config.load import listed, load_experiment
+    from glue_bench.config.load import as_list, load_experiment
 
     parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
     from glue_bench.sweep.engine import Engine
@@ -89,7 +89,7 @@ def run(
     from glue_bench.sweep.trackers import Tracker
 
     trackers = [
-        Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in listed(track)
+        Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in as_list(track)
     ]
     options: dict[str, Any] = {
         "results": results,
@@ -203,9 +203,9 @@ def progress(path: Path) -> Snapshot:
 
 def demo_file() -> Path:
     """Name the experiment file of the demo."""
-    from glue_bench.config.shipped import DEMO
+    from glue_bench.config.shipped import DEMO_FILE
 
-    return DEMO
+    return DEMO_FILE
 
 
 def write_template(name: str, *, is_pretrained: bool = False) -> Path:

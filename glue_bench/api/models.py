@@ -85,7 +85,7 @@ def analyse(
             whose pretrained arms still have theirs.
         corpus: Text, as for `run`; the book that comes with the package if it is not given.
         sequences: How many sequences of at most 128 tokens are read.
-        only: Some of `glue_bench.analysis.analyse.MEASURES`.
+        only: Some of `glue_bench.analysis.analyse.ENCODER_MEASURES`.
         tokenizer: A tokenizer's id or folder; each checkpoint's own if it is not given.
         device: auto, cpu, cuda or mps.
 

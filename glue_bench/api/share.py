@@ -50,12 +50,12 @@ def export(
             "format eee"
         )
     from glue_bench.board.board import open_board
-    from glue_bench.config.load import listed
+    from glue_bench.config.load import as_list
     from glue_bench.publish.bundle import write_bundle
     from glue_bench.publish.every_eval import write_logs
     from glue_bench.records.store import experiments_in
 
-    stores = [store for folder in listed(paths) for store in experiments_in(folder)]
+    stores = [store for folder in as_list(paths) for store in experiments_in(folder)]
     if organization:
         return write_logs(
             [open_board(store.folder) for store in stores], Path(output).expanduser(), organization

@@ -88,9 +88,9 @@ def statistics(
             not one.
     """
     from glue_bench.board.compare import open_comparison
-    from glue_bench.pages.contrasts import asked_page
+    from glue_bench.pages.contrasts import page_of_options
 
-    return asked_page(open_comparison(path), equivalent, difference, power).rows
+    return page_of_options(open_comparison(path), equivalent, difference, power).rows
 
 
 def compare(
@@ -243,10 +243,10 @@ def statistics_text(
 ) -> str:
     """Write the page of `statistics` in a format."""
     from glue_bench.board.compare import open_comparison
-    from glue_bench.pages.contrasts import asked_page
+    from glue_bench.pages.contrasts import page_of_options
     from glue_bench.pages.render import render
 
-    return render(asked_page(open_comparison(path), equivalent, difference, power), format)
+    return render(page_of_options(open_comparison(path), equivalent, difference, power), format)
 
 
 def comparison_text(

@@ -11,7 +11,7 @@ RUN_KEYS = ["arm", "task", "learning_rate", *BOTH_SEEDS]
 
 The pretraining seed is NA if no pretraining of ours came first.
 """
-DIGITS = 9
+COMPARED_DIGITS = 9
 """Means are rounded to these digits before they are compared: an order of summing breaks no tie."""
 
 
@@ -115,7 +115,7 @@ def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
     """
     keys = ["arm", "task", "learning_rate"]
     aggregated = aggregate_over_seeds(runs, keys, statistic)
-    rounded = aggregated.round(DIGITS)
+    rounded = aggregated.round(COMPARED_DIGITS)
     rates = rounded.reset_index()
     ranking = ["n", statistic, "learning_rate"]
     ranked = rates.sort_values(ranking, ascending=[False, False, True])

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from glue_bench.board.aggregation import BOTH_SEEDS, DIGITS, aggregate, main_scores
+from glue_bench.board.aggregation import BOTH_SEEDS, COMPARED_DIGITS, aggregate, main_scores
 from glue_bench.board.board import Board
 from glue_bench.data.metrics import METRICS
 from glue_bench.data.tasks import KNOWN
@@ -38,7 +38,7 @@ def median_runs(board: Board, arm: str) -> pd.DataFrame:
     scores = main_scores(board.runs[board.runs["arm"] == arm])
     means = aggregate(scores, ["task", "cell_id", "learning_rate", *BOTH_SEEDS])["mean"]
     runs = means.rename("value").reset_index()
-    runs["rank"] = runs["value"].fillna(-np.inf).round(DIGITS)
+    runs["rank"] = runs["value"].fillna(-np.inf).round(COMPARED_DIGITS)
     ranked = runs.sort_values(["rank", *BOTH_SEEDS])
     ranks = ranked.groupby("task")["rank"]
     middle = ranks.transform(lambda values: values.iloc[(len(values) - 1) // 2])

@@ -89,7 +89,7 @@ def _read_task(board: Board, column: str, runs: pd.DataFrame) -> ColumnRuns:
     )
 
 
-def read_measures(board: Board) -> Iterator[ColumnRuns]:
+def read_measure_runs(board: Board) -> Iterator[ColumnRuns]:
     """Yield the runs of each measure of pretraining: a run is a finished pretraining.
 
     Arms are compared on the same pieces of text, the pieces of the first pretraining.

@@ -9,13 +9,13 @@ from pathlib import Path
 import pandas as pd
 
 from glue_bench.board.board import BLOCK_COLUMNS, Board, open_board
-from glue_bench.board.column_runs import read_measures, read_outcomes
+from glue_bench.board.column_runs import read_measure_runs, read_outcomes
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
 from glue_bench.data.tasks import scored_columns
 from glue_bench.stats.estimates import ColumnEstimate
 from glue_bench.stats.verdicts import Group, assess, verdicts
 
-CONVERSION = "conversion"
+CONVERSION_KIND = "conversion"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +26,10 @@ class Comparison:
         board: The leaderboard.
         primary: The column by which arms are judged, the first one of each group.
         assessed: First the blocks. Then, for each arm that others were converted from, a group of
-            the kind CONVERSION with that arm and the converted ones, which are in no block.
+            the kind CONVERSION_KIND with that arm and the converted ones, which are in no block.
         contrasts: VERDICT_COLUMNS, and behind `kind` the `origin` and `shape` of the (first) arm.
-            The kind is "reference" within blocks, CONVERSION for what a conversion costs, which
-            ranks nothing, and "declared" for the contrasts that the protocol names.
+            The kind is "reference" within blocks, CONVERSION_KIND for what a conversion costs,
+            which ranks nothing, and "declared" for the contrasts that the protocol names.
     """
 
     board: Board
@@ -107,7 +107,7 @@ def compare(board: Board) -> Comparison:
     # The average of a single column is that column.
     if primary == AVERAGE and len(parts) == 1:
         primary = parts[0]
-    columns = chain(read_outcomes(board), read_measures(board))
+    columns = chain(read_outcomes(board), read_measure_runs(board))
     groups = groups_of(board)
     assessed = assess(columns, groups, primary)
     contrasts = verdicts(assessed, board.protocol.contrasts)
@@ -150,7 +150,7 @@ def groups_of(board: Board) -> list[Group]:
     for _, block in table[source.isna()].groupby(BLOCK_COLUMNS, sort=False):
         groups.append(Group(arms=tuple(block["arm"]), reference=reference(block["arm"])))
     for name, arms in table["arm"].groupby(source, sort=False):
-        groups.append(Group(arms=(str(name), *arms), reference=str(name), kind=CONVERSION))
+        groups.append(Group(arms=(str(name), *arms), reference=str(name), kind=CONVERSION_KIND))
     return groups
 
 

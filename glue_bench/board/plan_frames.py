@@ -39,7 +39,7 @@ from glue_bench.records.values import (
 
 Run = Record | PretrainingRecord
 Row = dict[str, Any]
-UNFINISHED: Row = {
+UNFINISHED_RUN: Row = {
     "finished": False,
     "collapsed": (),
     "precision": "",
@@ -64,7 +64,7 @@ def read_cells(plan: Plan, finished: Finished) -> pd.DataFrame:
 
     rows: list[Row] = []
     for cell in plan.cells:
-        row = UNFINISHED | cell.key
+        row = UNFINISHED_RUN | cell.key
         row["cell_id"] = cell.id
         row["origin"] = cell.origin
         row["data"] = cell.data

@@ -6,7 +6,7 @@ import pandas as pd
 
 from glue_bench.board.averages import column_part
 from glue_bench.board.board import BLOCK_COLUMNS, ENCODER_COLUMNS, Board
-from glue_bench.board.compare import CONVERSION, Comparison
+from glue_bench.board.compare import CONVERSION_KIND, Comparison
 from glue_bench.board.marks import Marks
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
 from glue_bench.stats.estimates import ColumnEstimate
@@ -24,7 +24,7 @@ def leaderboard_frame(comparison: Comparison, marks: Marks) -> pd.DataFrame:
     """
     board = comparison.board
     columns = comparison.columns
-    contrasts = comparison.contrasts_of("reference", CONVERSION)
+    contrasts = comparison.contrasts_of("reference", CONVERSION_KIND)
     measures = [column for column in columns if column in PRETRAINING_MEASURES]
     table = board.table
     for measure in measures:

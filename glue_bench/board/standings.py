@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from glue_bench.board.compare import CONVERSION, Comparison, uncontrolled_columns
+from glue_bench.board.compare import CONVERSION_KIND, Comparison, uncontrolled_columns
 from glue_bench.board.marks import GroupMarks
 from glue_bench.board.rows import CONTRAST_COLUMNS
 from glue_bench.stats.verdicts import Group
@@ -75,7 +75,7 @@ def _rows_to_rank(group: Group, frame: pd.DataFrame, comparison: Comparison) -> 
     """Return the `rows` of a Standing from a `leaderboard_frame`."""
     is_shown = frame["arm"].isin(group.arms) | (frame["origin"] == "baseline")
     rows = frame[is_shown].reset_index(drop=True)
-    if group.kind == CONVERSION:
+    if group.kind == CONVERSION_KIND:
         is_source = rows["arm"] == group.reference
         rows = pd.concat([rows[is_source], rows[~is_source]], ignore_index=True)
     is_reference = rows["arm"] == group.reference

@@ -14,7 +14,7 @@ import glue_bench
 from glue_bench.cli import evaluate, models, run, share, tables
 from glue_bench.cli.common import STATUS, Verb
 from glue_bench.errors import UserError
-from glue_bench.terminal import echo, let_go
+from glue_bench.terminal import discard_unwritten, echo
 
 app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -71,4 +71,4 @@ def main() -> None:
         sys.exit(STATUS["refused"])
     finally:
         signal.signal(signal.SIGTERM, before)
-        let_go()
+        discard_unwritten()

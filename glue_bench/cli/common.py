@@ -11,12 +11,12 @@ from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
 from glue_bench import api
-from glue_bench.errors import UserError, plain, quoted, shortened
+from glue_bench.errors import UserError, escape_controls, quoted, shortened
 from glue_bench.terminal import Screen, echo
 
 STATUS = {"": 0, "failed": 1, "refused": 2, "interrupted": 130, "terminated": 143}
 """The status of a process by how it ended."""
-LIKE = 0.9
+OPTION_CUTOFF = 0.9
 """The `cutoff` of get_close_matches above which the name of an option was meant."""
 MAX_LINES = 100
 """How many lines are printed of a list that comes from a file of others."""
@@ -103,7 +103,7 @@ def refuse_setting(error: TyperException) -> None:
     """Raise UserError if an unknown option has the name of a setting in an experiment file."""
     option = getattr(error, "option_name", "")
     options_like_it = getattr(error, "possibilities", None) or ()
-    if not option or get_close_matches(option, options_like_it, n=1, cutoff=LIKE):
+    if not option or get_close_matches(option, options_like_it, n=1, cutoff=OPTION_CUTOFF):
         return
     name = option.lstrip("-")
     setting = name.replace("-", "_")
@@ -116,7 +116,7 @@ def refuse_setting(error: TyperException) -> None:
         )
 
 
-def separated(texts: list[str] | None, option: str) -> list[str]:
+def split_names(texts: list[str] | None, option: str) -> list[str]:
     """List the names that an option has been given: A,B or repeated.
 
     Raises UserError for an empty name.
@@ -133,12 +133,12 @@ def separated(texts: list[str] | None, option: str) -> list[str]:
     return names
 
 
-def emit(text: str, output: Path | None) -> None:
+def print_or_write(text: str, output: Path | None) -> None:
     """Print a text, or write it to a file, which a full disk leaves as it was."""
     if output is None:
         echo(text, nl=False)
     else:
-        api.write_text(output, plain(text))
+        api.write_text(output, escape_controls(text))
 
 
 def check_output(output: Path | None, suffix: str = "") -> None:
@@ -150,7 +150,7 @@ def check_output(output: Path | None, suffix: str = "") -> None:
         raise UserError(f"-o {output}: give the name of a file{pattern} in a folder that is there")
 
 
-def warn(line: str, findings: Sequence[object]) -> None:
+def fail_with_findings(line: str, findings: Sequence[object]) -> None:
     """Print findings below a line to standard error, and exit with status 1, if there are any."""
     if findings:
         echo(f"warning: {line}:", fg="yellow", err=True)

@@ -5,9 +5,9 @@ from typing import Annotated
 from typer import Argument, Option
 
 from glue_bench import api
-from glue_bench.cli.common import Device, Plugins, Tokenizer, separated
+from glue_bench.cli.common import Device, Plugins, Tokenizer, split_names
 from glue_bench.cli.run import (
-    RUNS,
+    DEFAULT_RESULTS,
     Data,
     DryRun,
     Limit,
@@ -15,7 +15,7 @@ from glue_bench.cli.run import (
     Results,
     WriteFile,
     run_and_print,
-    write_file,
+    write_described,
 )
 from glue_bench.errors import UserError
 
@@ -59,20 +59,20 @@ def evaluate(
     write: WriteFile = None,
     data: Data = None,
     limit: Limit = None,
-    results: Results = RUNS,
+    results: Results = DEFAULT_RESULTS,
     dry_run: DryRun = False,
     device: Device = "auto",
     precision: Precision = "auto",
     plugin: Plugins = None,
 ) -> None:
     """Score classifiers that were fine-tuned elsewhere, and say which of them differ."""
-    splits = separated(predict, "--predict")
+    splits = split_names(predict, "--predict")
     if not set(splits) <= {"validation", "test"}:
         raise UserError("--predict takes test; validation splits are always predicted")
     experiment = api.describe_evaluation(
-        separated(checkpoints, "CHECKPOINT"),
-        tasks=separated(task, "--task"),
-        labels=separated(labels, "--labels"),
+        split_names(checkpoints, "CHECKPOINT"),
+        tasks=split_names(task, "--task"),
+        labels=split_names(labels, "--labels"),
         predicts_test="test" in splits,
         max_length=max_length,
         batch_size=batch_size,
@@ -82,7 +82,7 @@ def evaluate(
         limit=limit,
     )
     if write is not None:
-        write_file(experiment, write)
+        write_described(experiment, write)
         return
     run_and_print(
         experiment,

@@ -6,10 +6,10 @@ from typing import Annotated
 from typer import Argument, Option
 
 from glue_bench import api
-from glue_bench.cli.common import Device, Plugins, Tokenizer, print_rows, say, separated
+from glue_bench.cli.common import Device, Plugins, Tokenizer, print_rows, say, split_names
 from glue_bench.terminal import echo
 
-KINDS = ("train", "validation", "test")
+SPLIT_KINDS = ("train", "validation", "test")
 
 
 def data(
@@ -52,11 +52,11 @@ def _list_tasks() -> None:
     rows = []
     for task in api.known_tasks():
         sizes = []
-        for kind in KINDS:
+        for kind in SPLIT_KINDS:
             size = sum(split.rows for name, split in task.splits.items() if name.startswith(kind))
             sizes.append(size or "-")
         rows.append((task.name, task.summary, ", ".join(task.metrics), *sizes))
-    print_rows(("task", "question", "metrics", *KINDS), rows, wrap="question")
+    print_rows(("task", "question", "metrics", *SPLIT_KINDS), rows, wrap="question")
 
 
 def variants(plugin: Plugins = None) -> None:
@@ -170,7 +170,7 @@ def analyse(
     say("reading the checkpoints and the text ...")
     api.check_folder(output)
     api.load_plugins(plugin or ())
-    names = separated(only, "--only")
+    names = split_names(only, "--only")
     analysis = api.analyse(
         sources, corpus=corpus, sequences=sequences, only=names, tokenizer=tokenizer, device=device
     )

@@ -16,7 +16,7 @@ from glue_bench.cli.common import (
     echo_some,
     print_rows,
     say,
-    separated,
+    split_names,
 )
 from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError, format_duration, quoted
@@ -25,7 +25,7 @@ from glue_bench.terminal import Screen, echo
 if TYPE_CHECKING:
     from glue_bench.api.experiments import Summary
 
-RUNS = Path("runs")
+DEFAULT_RESULTS = Path("runs")
 LINE_OPTIONS = {
     "arms": "--arm",
     "tasks": "--task",
@@ -119,7 +119,7 @@ Trackers = Annotated[
 ]
 
 
-def demo(results: Results = RUNS) -> None:
+def demo(results: Results = DEFAULT_RESULTS) -> None:
     """Run the demo: four arms on made-up data, a few minutes, no network. Never a benchmark."""
     # The encoder is so narrow that bf16 gains nothing, and in float32 more machines give the same.
     experiment = api.demo_file()
@@ -156,7 +156,7 @@ def run(
     data: Data = None,
     corpus: Corpus = None,
     limit: Limit = None,
-    results: Results = RUNS,
+    results: Results = DEFAULT_RESULTS,
     only: Conditions = None,
     dry_run: DryRun = False,
     workers: Workers = None,
@@ -170,11 +170,11 @@ def run(
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
     line: dict[str, Any] = {
-        "checkpoint": separated(checkpoint, "--checkpoint"),
-        "arms": separated(arm, "--arm"),
-        "tasks": separated(task, "--task"),
-        "seeds": _numbers(seed, "--seed", int),
-        "learning_rates": _numbers(learning_rate, "--learning-rate", float),
+        "checkpoint": split_names(checkpoint, "--checkpoint"),
+        "arms": split_names(arm, "--arm"),
+        "tasks": split_names(task, "--task"),
+        "seeds": _parse_numbers(seed, "--seed", int),
+        "learning_rates": _parse_numbers(learning_rate, "--learning-rate", float),
         "epochs": epochs,
         "batch_size": batch_size,
         "max_length": max_length,
@@ -186,7 +186,7 @@ def run(
     experiment = config or _experiment_of_line(line, data=data, limit=limit)
     _check_line(config, line, write)
     if write is not None and isinstance(experiment, dict):
-        write_file(experiment, write)
+        write_described(experiment, write)
         return
 
     run_and_print(
@@ -199,11 +199,11 @@ def run(
         results=results,
         only=only or (),
         **_engine_options(workers, address, slurm, device=device, precision=precision, graph=graph),
-        track=separated(track, "--track"),
+        track=split_names(track, "--track"),
     )
 
 
-def write_file(experiment: dict[str, Any], path: Path) -> None:
+def write_described(experiment: dict[str, Any], path: Path) -> None:
     """Write an experiment to a file, and print how to run it."""
     api.write_experiment(experiment, path)
     echo(f"written to {path}; glue-bench run {path} does the same as this line")
@@ -253,10 +253,10 @@ def _check_line(config: Path | None, line: dict[str, Any], write: Path | None) -
 Number = TypeVar("Number", int, float)
 
 
-def _numbers(texts: list[str] | None, option: str, kind: type[Number]) -> list[Number]:
+def _parse_numbers(texts: list[str] | None, option: str, kind: type[Number]) -> list[Number]:
     """Read the numbers that an option has been given. Raises UserError for a text that is none."""
     numbers = []
-    for text in separated(texts, option):
+    for text in split_names(texts, option):
         try:
             numbers.append(kind(text))
         except ValueError as error:

@@ -6,7 +6,14 @@ from typing import Annotated
 from typer import Argument, Exit, Option
 
 from glue_bench import api
-from glue_bench.cli.common import STATUS, Folder, check_output, echo_some, print_rows, warn
+from glue_bench.cli.common import (
+    STATUS,
+    Folder,
+    check_output,
+    echo_some,
+    fail_with_findings,
+    print_rows,
+)
 from glue_bench.errors import UserError, shortened
 from glue_bench.terminal import echo
 
@@ -68,7 +75,7 @@ def submit(
         )
 
     faults = api.submission_faults(output)
-    warn(f"the site will not take {output}", faults)
+    fail_with_findings(f"the site will not take {output}", faults)
 
 
 def card(
@@ -133,7 +140,7 @@ def export(
     faults: list[str] = []
     for verified in api.verify(output):
         faults.extend(verified.faults)
-    warn(f"glue-bench verify {output} will find", faults)
+    fail_with_findings(f"glue-bench verify {output} will find", faults)
 
 
 def verify(

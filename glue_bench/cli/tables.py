@@ -12,9 +12,9 @@ from glue_bench.cli.common import (
     Format,
     Output,
     check_output,
-    emit,
+    print_or_write,
     say,
-    separated,
+    split_names,
 )
 from glue_bench.terminal import Screen, echo
 
@@ -43,11 +43,11 @@ def leaderboard(
     check_output(output)
     chosen = api.choose_format(format, output)
     if diagnostic is not None:
-        emit(api.diagnostics_text(folder, diagnostic, chosen, protocol or ()), output)
+        print_or_write(api.diagnostics_text(folder, diagnostic, chosen, protocol or ()), output)
     elif output is None and format is None and not short and Screen().is_terminal:
         print_leaderboard(folder, protocol or ())
     else:
-        emit(api.leaderboard_text(folder, chosen, protocol or (), is_short=short), output)
+        print_or_write(api.leaderboard_text(folder, chosen, protocol or (), is_short=short), output)
 
 
 def report(
@@ -90,7 +90,7 @@ def statistics(
     check_output(output)
     chosen = api.choose_format(format, output)
     text = api.statistics_text(folder, chosen, equivalent, difference, power)
-    emit(text, output)
+    print_or_write(text, output)
 
 
 def compare(
@@ -131,14 +131,14 @@ def compare(
     options = {
         "reference": reference,
         "metric": metric,
-        "lower": separated(lower, "--lower"),
+        "lower": split_names(lower, "--lower"),
         "cluster": cluster,
         "is_common": common,
         "gold": gold,
     }
     chosen = api.choose_format(format, output)
     text = api.comparison_text(paths, chosen, equivalent, figures, **options)
-    emit(text, output)
+    print_or_write(text, output)
 
 
 def table(
@@ -160,7 +160,7 @@ def table(
         api.show_table(name, folder, console)
     else:
         text = api.table_text(name, folder, chosen)
-    emit(text, output)
+    print_or_write(text, output)
 
 
 def print_leaderboard(

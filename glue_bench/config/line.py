@@ -175,7 +175,7 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
     section[last] = value
 
 
-def _parts(checkpoint: str) -> list[str]:
+def _last_two_parts(checkpoint: str) -> list[str]:
     """Return the last two parts of a checkpoint's name, of a folder those of its full path."""
     path = Path(checkpoint)
     if path.is_dir():
@@ -189,7 +189,7 @@ def _arm_titles(checkpoints: Sequence[str]) -> list[str]:
 
     Raises UserError if a checkpoint is given twice or two of them still have one name.
     """
-    all_parts = [_parts(checkpoint) or ["checkpoint"] for checkpoint in checkpoints]
+    all_parts = [_last_two_parts(checkpoint) or ["checkpoint"] for checkpoint in checkpoints]
     last_parts = Counter(parts[-1] for parts in all_parts)
     titles = []
     for parts in all_parts:
@@ -211,5 +211,7 @@ def _arm_titles(checkpoints: Sequence[str]) -> list[str]:
 
 def _experiment_name(checkpoints: Sequence[str], titles: Sequence[str]) -> str:
     """Return a name for the experiment: one checkpoint's last two parts, or the names of all."""
-    name = "-".join(_parts(checkpoints[0])) if len(checkpoints) == 1 else "-and-".join(titles)
+    name = (
+        "-".join(_last_two_parts(checkpoints[0])) if len(checkpoints) == 1 else "-and-".join(titles)
+    )
     return name[:MAX_NAME].rstrip("_.-") or "experiment"

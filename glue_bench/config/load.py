@@ -28,7 +28,7 @@ from glue_bench.config.settings import (
 )
 from glue_bench.data.task import Task
 from glue_bench.data.tasks import find_task
-from glue_bench.errors import QUOTED, MistakesError, UserError, quoted, shortened, unknown
+from glue_bench.errors import MAX_QUOTED, MistakesError, UserError, quoted, shortened, unknown
 from glue_bench.files import read_file
 
 Names = str | Path | Iterable[str | Path]
@@ -53,9 +53,9 @@ SECTIONS: dict[str | int, type[Section]] = {
 
 TOP_SECTIONS = ("finetuning", "pretraining", "scratch", "protocol", "resources")
 """The sections that stand at the top of a file and are no lists."""
-NEAR = 0.9
+KEY_CUTOFF = 0.9
 """The `cutoff` of get_close_matches for a key that differs by a plural or a letter."""
-LIKE = 0.8
+MISPLACED_KEY_CUTOFF = 0.8
 """The same for a key that may as well be meant for another section."""
 
 
@@ -94,13 +94,13 @@ def load_experiment(
     if corpus:
         if not isinstance(values.get("pretraining"), Mapping):
             raise UserError("a corpus is given, but the experiment has no `pretraining`")
-        values["pretraining"] = {**values["pretraining"], "corpus": listed(corpus)}
+        values["pretraining"] = {**values["pretraining"], "corpus": as_list(corpus)}
     _check_shared_keys(values, place)
     try:
         experiment = Experiment.model_validate(_with_full_arms(with_recipe(values)))
     except ValidationError as error:
         raise UserError(f"{place}: {_describe_mistakes(error)}") from error
-    return experiment.model_copy(update={"plugins": [*experiment.plugins, *listed(plugins)]})
+    return experiment.model_copy(update={"plugins": [*experiment.plugins, *as_list(plugins)]})
 
 
 def _read_values(
@@ -118,7 +118,7 @@ def _read_values(
         place = str(given)
         values = _read_yaml(Path(given), f"experiment file '{given}'")
     if not isinstance(values, Mapping):
-        keys = ", ".join([*_keys(Experiment), *SHARED_KEYS])
+        keys = ", ".join([*_all_keys(Experiment), *SHARED_KEYS])
         kind = type(values).__name__
         raise UserError(
             f"{place}: an experiment is a mapping with keys {keys}, not a value of type {kind}"
@@ -168,7 +168,7 @@ def read_task(entry: Any, place: str = "task", folder: Path = Path()) -> Any:
         return _checked_task(content, str(path), path.parent)
     if isinstance(entry, Mapping):
         name = entry.get("name", "without a name")
-        return _checked_task(entry, f"{place}: task {shortened(str(name), QUOTED)}", folder)
+        return _checked_task(entry, f"{place}: task {shortened(str(name), MAX_QUOTED)}", folder)
     return entry
 
 
@@ -185,7 +185,7 @@ def load_task(path: str) -> Task:
 def _checked_task(content: Any, place: str, folder: Path) -> OwnTask:
     """Check the content of a task of one's own. Raises UserError as `read_task` does."""
     if not isinstance(content, Mapping):
-        keys = ", ".join(_keys(OwnTask))
+        keys = ", ".join(_all_keys(OwnTask))
         raise UserError(f"{place}: a task is a mapping with keys {keys}")
     if "labels" not in content:
         raise UserError(f"{place}: missing key 'labels'; {LABELS_HINT}")
@@ -196,7 +196,7 @@ def _checked_task(content: Any, place: str, folder: Path) -> OwnTask:
     return task.from_folder(folder)
 
 
-def listed(names: Names) -> list[str]:
+def as_list(names: Names) -> list[str]:
     """Return names as a list; a single text or path is a list of one."""
     if isinstance(names, str | Path):
         return [str(names)]
@@ -258,7 +258,7 @@ def _describe_mistakes(error: ValidationError, section: type[Section] = Experime
     if len(mistakes) == 1:
         return mistakes[0]
     lines = [
-        f"({number}) {shortened(mistake, 2 * QUOTED)}"
+        f"({number}) {shortened(mistake, 2 * MAX_QUOTED)}"
         for number, mistake in enumerate(mistakes[:MAX_MISTAKES], 1)
     ]
     return f"{len(mistakes)} mistakes: {' '.join(lines)}"
@@ -300,17 +300,17 @@ def _describe_unknown_key(location: Sequence[str | int], section: type[Section])
     above = ".".join(map(str, parents))
     for name in parents:
         section = SECTIONS.get(name, section)
-    keys = _keys(section)
+    keys = _all_keys(section)
     if section is Experiment:
         keys += SHARED_KEYS
-    sections = [name for name, other_section in SECTIONS.items() if key in _keys(other_section)]
-    if sections and not get_close_matches(str(key), keys, n=1, cutoff=LIKE):
+    sections = [name for name, other_section in SECTIONS.items() if key in _all_keys(other_section)]
+    if sections and not get_close_matches(str(key), keys, n=1, cutoff=MISPLACED_KEY_CUTOFF):
         place = f" in {above}" if above else ""
         return f"unknown key '{key}'{place}; it belongs to {sections[0]}"
     return str(unknown("key", str(key), keys, above))
 
 
-def _keys(section: type[Section]) -> list[str]:
+def _all_keys(section: type[Section]) -> list[str]:
     """Return all keys of a section, as the file spells them."""
     return [field.alias or name for name, field in section.model_fields.items()]
 
@@ -323,14 +323,16 @@ def places_of(key: str) -> list[str]:
     sections: dict[str, type[Section]] = {"": Experiment}
     for name in TOP_SECTIONS:
         sections[name] = SECTIONS[name]
-    keys = {name for section in sections.values() for name in _keys(section)}
+    keys = {name for section in sections.values() for name in _all_keys(section)}
     if key not in keys:
-        nearest = get_close_matches(key, keys, n=1, cutoff=NEAR)
+        nearest = get_close_matches(key, keys, n=1, cutoff=KEY_CUTOFF)
         if not nearest:
             return []
         key = nearest[0]
     return [
-        f"{name}.{key}".lstrip(".") for name, section in sections.items() if key in _keys(section)
+        f"{name}.{key}".lstrip(".")
+        for name, section in sections.items()
+        if key in _all_keys(section)
     ]
 
 
@@ -372,7 +374,7 @@ def parse_dotted_keys(texts: Names) -> dict[str, Any]:
 def _texts_by_key(texts: Names, option: str) -> dict[str, str]:
     """Split KEY=VALUE. Raises UserError for another text, and for a key that is given twice."""
     values: dict[str, str] = {}
-    for text in listed(texts):
+    for text in as_list(texts):
         key, _, value = text.partition("=")
         if not key or not value:
             raise UserError(f"{option} takes KEY=VALUE, not '{text}'")

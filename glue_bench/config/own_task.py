@@ -17,7 +17,7 @@ from glue_bench.data.tasks import COLUMNS, KNOWN, TASKS, add_task
 from glue_bench.errors import quoted, unknown
 from glue_bench.remote import is_url
 
-SPLITS = ("train", "validation", "test")
+OWN_SPLITS = ("train", "validation", "test")
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 LABELS_HINT = "list the classes in order, such as [negative, positive], or write regression"
 REGRESSION = "regression"
@@ -62,7 +62,7 @@ def written_labels(value: Any) -> Any:
     return labels
 
 
-def described_hub(value: Any) -> Any:
+def as_hub_section(value: Any) -> Any:
     """Return the id of a data set on the hub as a section."""
     return {"name": value} if isinstance(value, str) else value
 
@@ -92,7 +92,7 @@ class OwnTask(Section):
     files: Annotated[
         dict[Literal["train", "validation", "test"], Place] | None, BeforeValidator(files_by_split)
     ] = None
-    hub: Annotated[HubData | None, BeforeValidator(described_hub)] = None
+    hub: Annotated[HubData | None, BeforeValidator(as_hub_section)] = None
     texts: Annotated[list[Text], BeforeValidator(listed_texts), AfterValidator(distinct)] = Field(
         min_length=1, max_length=2
     )
@@ -190,7 +190,7 @@ class OwnTask(Section):
     def to_task(self) -> Task:
         """Return the task that this describes."""
         places = self._splits()
-        names = [split for split in SPLITS if split in places or split == "validation"]
+        names = [split for split in OWN_SPLITS if split in places or split == "validation"]
 
         hub = None
         if self.hub is not None:

@@ -13,7 +13,7 @@ from glue_bench.config.section import Section
 from glue_bench.config.settings import Finetuning, Seeds, TaskSettings
 from glue_bench.errors import unknown
 
-FILE = Path(__file__).with_name("recipes.yaml")
+RECIPES_FILE = Path(__file__).with_name("recipes.yaml")
 
 
 class Recipe(Section):
@@ -30,7 +30,7 @@ class Recipe(Section):
 @cache
 def read_recipes() -> dict[str, dict[str, Any]]:
     """Read the recipes by name, as plain values of the file."""
-    recipes: dict[str, dict[str, Any]] = parse_yaml(FILE.read_bytes(), FILE.name)
+    recipes: dict[str, dict[str, Any]] = parse_yaml(RECIPES_FILE.read_bytes(), RECIPES_FILE.name)
     return recipes
 
 

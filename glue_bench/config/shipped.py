@@ -12,10 +12,10 @@ from glue_bench.errors import UserError, quoted
 from glue_bench.files import results_written_to, write_atomically
 
 SHIPPED = Path(__file__).parent / "experiments"
-DEMO = SHIPPED / "demo.yaml"
+DEMO_FILE = SHIPPED / "demo.yaml"
 
 
-TEMPLATE = SHIPPED / "template.yaml"
+TEMPLATE_FILE = SHIPPED / "template.yaml"
 PRETRAINING_HEAD = """\
 # The demo's experiment. Change one thing of it: an arm, an option, the steps, the text.
 # Check it without running it: glue-bench run {name}.yaml --dry-run
@@ -28,8 +28,8 @@ name: {name}
 def template_text(name: str, *, is_pretrained: bool) -> str:
     """Write an annotated experiment: of a published checkpoint, or the demo's pretraining."""
     if not is_pretrained:
-        return TEMPLATE.read_text(encoding="utf-8").format(name=name)
-    _, settings = DEMO.read_text(encoding="utf-8").split("name: demo\n")
+        return TEMPLATE_FILE.read_text(encoding="utf-8").format(name=name)
+    _, settings = DEMO_FILE.read_text(encoding="utf-8").split("name: demo\n")
     return PRETRAINING_HEAD.format(name=name) + settings
 
 
@@ -58,7 +58,7 @@ def write_template_file(name: str, *, is_pretrained: bool = False) -> Path:
     return path
 
 
-def _seen_from(folder: Path, task: Any) -> Any:
+def _path_from(folder: Path, task: Any) -> Any:
     """Return the name of a task, of a file with a task as its path from a folder."""
     if not is_task_file(task) or Path(task).is_absolute():
         return task
@@ -76,7 +76,7 @@ def write_experiment_file(values: Mapping[str, Any], path: Path) -> None:
         raise UserError(f"'{path}' is there already; nothing is overwritten")
     written_values = dict(values)
     if "tasks" in values:
-        written_values["tasks"] = [_seen_from(path.parent, task) for task in values["tasks"]]
+        written_values["tasks"] = [_path_from(path.parent, task) for task in values["tasks"]]
     text = yaml.safe_dump(written_values, sort_keys=False, allow_unicode=True)
     with results_written_to(path.absolute().parent, "give the file another place"):
         write_atomically(path, text.encode())

@@ -17,7 +17,7 @@ from glue_bench.data.tables import Table, arrow_table, read_table_file
 from glue_bench.data.task import OWN, Task
 from glue_bench.data.task_data import TaskData, held_out_rows
 from glue_bench.data.tsv import TEXT_COLUMNS, unlabelled
-from glue_bench.errors import NEAR, QUOTED, UserError, quoted, shortened
+from glue_bench.errors import MAX_QUOTED, NAME_CUTOFF, UserError, quoted, shortened
 from glue_bench.remote import fetched, is_url
 
 HUB = "hub"
@@ -224,9 +224,9 @@ def _values(table: Table, column: str, kind: str) -> Iterable[tuple[int, Any]]:
 def _no_column(table: Table, column: str, kind: str) -> UserError:
     """Make the error for a column that is not there."""
     names = [str(name) for name in table.columns]
-    nearest = get_close_matches(column, names, n=1, cutoff=NEAR)
+    nearest = get_close_matches(column, names, n=1, cutoff=NAME_CUTOFF)
     hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
-    listed_names = shortened(", ".join(map(repr, names)), 4 * QUOTED)
+    listed_names = shortened(", ".join(map(repr, names)), 4 * MAX_QUOTED)
     message = f"{table.place}: no column '{column}' ({kind}){hint}; it has {listed_names}"
     if table.is_text and not nearest:
         message += "; the first line has to name the columns"
@@ -298,12 +298,12 @@ def _unknown_label(task: Task, split: str, table: Table, row: int, value: Any) -
         return UserError(
             f"{place}: no label in column '{task.tsv_label}' ({quoted(value)}); {advice}"
         )
-    expected = shortened(", ".join(task.labels), 2 * QUOTED)
+    expected = shortened(", ".join(task.labels), 2 * MAX_QUOTED)
     fault = f"label {quoted(value)} is none of {expected}"
     if _is_fraction(value):
         advice = "classes are texts or whole numbers; for scores set `labels: regression`"
         return UserError(f"{place}: {fault}; {advice}")
-    present = shortened(", ".join(_listed_labels(table.columns[task.tsv_label])), 2 * QUOTED)
+    present = shortened(", ".join(_listed_labels(table.columns[task.tsv_label])), 2 * MAX_QUOTED)
     advice = f"the column has {present}; name all of them in `labels`, in an order that stays"
     return UserError(f"{place}: {fault}; {advice}")
 

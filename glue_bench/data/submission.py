@@ -18,8 +18,8 @@ from glue_bench.data.metrics import decide
 from glue_bench.data.official import LabelOrder
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.data.tsv import SCORES
-from glue_bench.errors import QUOTED, UserError, quoted, shortened
-from glue_bench.files import ENCRYPTED, UNREADABLE, plain_entry
+from glue_bench.errors import MAX_QUOTED, UserError, quoted, shortened
+from glue_bench.files import ENCRYPTED, UNREADABLE, zip_entry
 
 HEADER = "index\tprediction"
 MAX_WRONG_ROWS = 3
@@ -131,7 +131,7 @@ def make_zip(files: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(files):
-            archive.writestr(plain_entry(name), files[name])
+            archive.writestr(zip_entry(name), files[name])
     return buffer.getvalue()
 
 
@@ -182,8 +182,8 @@ def lint(content: bytes, zip_name: str = "the file") -> list[str]:
 
 
 def _finding(place: str, problem: str, expected: str) -> str:
-    place = shortened(place, QUOTED)
-    expected = shortened(expected, QUOTED)
+    place = shortened(place, MAX_QUOTED)
+    expected = shortened(expected, MAX_QUOTED)
     return f"{place}: {problem}; expected {expected}"
 
 
@@ -250,7 +250,7 @@ def _is_good(file: File, index: int, row: str) -> bool:
         return text in file.labels
     # Python also reads blanks around a number, other digits, and underscores.
     is_plain = text.isascii() and "_" not in text and text.strip() == text
-    if not is_plain or len(text) > QUOTED:
+    if not is_plain or len(text) > MAX_QUOTED:
         return False
     low, high = SCORES
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from glue_bench.data.hub import read_parquet
 from glue_bench.data.tsv import read_lines
-from glue_bench.errors import QUOTED, UserError, first_line, quoted, shortened
+from glue_bench.errors import MAX_QUOTED, UserError, first_line, quoted, shortened
 from glue_bench.files import parse_json
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -199,7 +199,7 @@ def _check_separator(path: Path, header: Sequence[str], separator: str) -> None:
         return
     for other, name in NAMES.items():
         if other != separator and other in header[0]:
-            first = shortened(repr(header[0]), 2 * QUOTED)
+            first = shortened(repr(header[0]), 2 * MAX_QUOTED)
             advice = f"save it with {NAMES[separator]}"
             if other in SEPARATORS.values():
                 ending = ".tsv" if other == "\t" else ".csv"

@@ -9,7 +9,7 @@ import pandas as pd
 from glue_bench.data.folder import FolderSource
 from glue_bench.data.task import Task
 from glue_bench.data.task_data import UNLABELLED, TaskData
-from glue_bench.errors import QUOTED, UserError, quoted, shortened
+from glue_bench.errors import MAX_QUOTED, UserError, quoted, shortened
 from glue_bench.files import read_file
 
 BOM = b"\xef\xbb\xbf"
@@ -198,7 +198,7 @@ def _check_column(path: Path, name: str, columns: Sequence[str]) -> None:
     count = columns.count(name)
     if count == 1:
         return
-    listed_columns = shortened(", ".join(map(repr, columns)), 4 * QUOTED)
+    listed_columns = shortened(", ".join(map(repr, columns)), 4 * MAX_QUOTED)
     fault = f"{count} columns are called {name!r}, expected 1"
     advice = ""
     if f'"{name}"' in columns:

@@ -27,21 +27,21 @@ from glue_bench.model.locate import (
 )
 from glue_bench.model.parity import check_parity
 from glue_bench.model.relative_bert import (
-    TABLES,
+    DISTANCE_TABLES,
     check_relative,
     relative_family,
     to_relative,
 )
 from glue_bench.model.start import Start, fitting_head
 
-DECODER = "decoder.lm_head.weight"
+TUPE_DECODER = "decoder.lm_head.weight"
 POOLER_PREFIX = "pooler."
 BASE_PREFIX = "base."
-ONLY_VALUES = {"encoder_normalize_before": False, "rel_pos_bins": 32, "max_rel_pos": 128}
+TUPE_VALUES = {"encoder_normalize_before": False, "rel_pos_bins": 32, "max_rel_pos": 128}
 """Settings of TUPE that have to have these values here; a file without them has these values."""
-DEFAULT_ARGS = {"dropout": 0.1, "attention_dropout": 0.1}
+TUPE_DEFAULTS = {"dropout": 0.1, "attention_dropout": 0.1}
 """Values that TUPE's code uses if a file does not have them."""
-METERS = [
+FAIRSEQ_METERS = [
     (type(name, (), {}), f"fairseq.meters.{name}")
     for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
 ]
@@ -89,15 +89,15 @@ def _read_folder(folder: Path, name: str) -> Start:
 
     if family is None:
         weights, head = _our_weights(raw)
-        start = _complete(name, config, weights, head)
-    elif kind in TABLES:
+        start = _checked_start(name, config, weights, head)
+    elif kind in DISTANCE_TABLES:
         check_relative(name, settings, raw, family)
         weights, head = family.translate(raw, config.pad_token_id)
         to_relative(config, weights, kind)
-        start = _complete(name, config, weights, head)
+        start = _checked_start(name, config, weights, head)
     else:
         weights, head = family.translate(raw, config.pad_token_id)
-        start = _complete(name, config, weights, head)
+        start = _checked_start(name, config, weights, head)
         check_parity(folder, start)
 
     return replace(start, leaves_head=leaves_head)
@@ -112,11 +112,13 @@ def _family(settings: Mapping[str, Any], name: str) -> Family | None:
         advice = f"only {', '.join(known_kinds)} can become a variant, others run as they are"
         fault = f"is of model_type {quoted(kind)}"
         raise UserError(f"checkpoint '{name}' {fault}; {advice}: native")
-    if kind == "bert" and positions in TABLES:
+    if kind == "bert" and positions in DISTANCE_TABLES:
         return relative_family(positions)
     if positions != "absolute":  # transformers 5 silently reads them as absolute ones
         fault = f"has {quoted(positions)} positions; only absolute are read"
-        raise UserError(f"checkpoint '{name}' {fault}, and of BERT also {' and '.join(TABLES)}")
+        raise UserError(
+            f"checkpoint '{name}' {fault}, and of BERT also {' and '.join(DISTANCE_TABLES)}"
+        )
     return FAMILIES.get(kind)
 
 
@@ -146,7 +148,7 @@ def _our_weights(raw: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str
     return base_weights, weights
 
 
-def _complete(
+def _checked_start(
     name: str, config: EncoderConfig, weights: dict[str, Tensor], head: Mapping[str, Tensor]
 ) -> Start:
     """Make a start of these weights.
@@ -204,7 +206,7 @@ def _read_tupe(path: Path, name: str) -> Start:
         config.vocab_size = len(words)
     config.variant = "untied-relative" if args["rel_pos"] else "untied"
     weights, head = TUPE.translate(raw, config.pad_token_id)
-    start = _complete(name, config, weights, head)
+    start = _checked_start(name, config, weights, head)
     _check_all_read(start, raw)
     return start
 
@@ -212,7 +214,7 @@ def _read_tupe(path: Path, name: str) -> Start:
 def _unpickled_tupe(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the settings and the weights of a TUPE checkpoint."""
     try:
-        saved = unpickle(path, [argparse.Namespace, *METERS])
+        saved = unpickle(path, [argparse.Namespace, *FAIRSEQ_METERS])
         args = dict(vars(saved["args"]))
         weights = checked_weights(saved["model"])
     except Exception as error:
@@ -221,13 +223,13 @@ def _unpickled_tupe(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         reason = f"it pickles {unsafe[1]}, which might run code" if unsafe else first_line(error)
         kind = "an official TUPE checkpoint, which is a file of torch.save with args and model"
         raise UserError(f"cannot read '{path}' as {kind}: {reason}") from error
-    return DEFAULT_ARGS | args, weights
+    return TUPE_DEFAULTS | args, weights
 
 
 def _tupe_config(args: Mapping[str, Any], name: str) -> EncoderConfig:
     """Translate the settings of a TUPE checkpoint. Raises UserError for those that do not fit."""
     faults = [f"no {key}" for key in (*TUPE.settings.values(), "rel_pos") if key not in args]
-    for key, value in ONLY_VALUES.items():
+    for key, value in TUPE_VALUES.items():
         if args.get(key, value) != value:
             faults.append(f"{key}={quoted(args[key])}")
     try:
@@ -242,7 +244,7 @@ def _tupe_config(args: Mapping[str, Any], name: str) -> EncoderConfig:
 def _check_all_read(start: Start, raw: Mapping[str, Tensor]) -> None:
     """Refuse a TUPE checkpoint with weights that are not read, or whose decoder is not tied."""
     about = f"TUPE checkpoint '{start.name}'"
-    read_names = {*TUPE.rename(raw).values(), DECODER}
+    read_names = {*TUPE.rename(raw).values(), TUPE_DECODER}
     our_names = on_meta(EncoderModel, start.config).state_dict()
     unknown: list[str] = []
     for key in raw:
@@ -252,8 +254,8 @@ def _check_all_read(start: Start, raw: Mapping[str, Tensor]) -> None:
     unknown.extend(key for key in start.weights if key not in our_names)
     if unknown:
         raise UserError(f"{about} has {len(unknown)} unknown weights, such as {unknown[0]}")
-    if DECODER in raw:
+    if TUPE_DECODER in raw:
         words = start.weights["variant.words.weight"]
-        if not torch.equal(raw[DECODER].float(), words):
-            fault = f"{DECODER} differs from the words, to which it should be tied"
+        if not torch.equal(raw[TUPE_DECODER].float(), words):
+            fault = f"{TUPE_DECODER} differs from the words, to which it should be tied"
             raise UserError(f"{about}: {fault}")

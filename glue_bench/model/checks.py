@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from glue_bench.errors import UserError, first_line
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.fresh import drawing, on_meta
+from glue_bench.model.fresh import fixed_seed, on_meta
 from glue_bench.model.native import NativeStart
 from glue_bench.model.start import Start, encoder, with_variant
 from glue_bench.model.variants import VARIANTS
@@ -24,7 +24,7 @@ ORDER_LENGTH = 16
 MIN_ORDER_DIFFERENCE = 1e-8
 """The limit in float64. Among grafts of all-MiniLM-L6-v2, `none` has 3e-15, others 1e-2 to 2."""
 TABLE_PREFIXES = ("variant.words.", "variant.positions.", "variant.segments.")
-BATCH = 32
+GRADIENT_BATCH = 32
 UPDATES = 3
 """A factor of zero learns in the first update, the second factor of its product in the next."""
 
@@ -178,8 +178,8 @@ def budget(config: EncoderConfig, length: int) -> dict[str, Any]:
     Returns:
         `parameters`; `non_embedding_parameters`, without the token, position and segment tables;
         `added_over_add`, against `add` at the same sizes; `flops_per_token`, matrix products of one
-        forward and backward pass over `BATCH` sequences, counted by PyTorch (a multiply-add is
-        two); and `length`.
+        forward and backward pass over `GRADIENT_BATCH` sequences, counted by PyTorch (a
+        multiply-add is two); and `length`.
     """
     settings = config.to_json_string(use_diff=False)
     return dict(_counted(settings, length, VARIANTS.get(config.variant)))
@@ -196,14 +196,14 @@ def _counted(settings: str, length: int, _: type[Variant] | None) -> dict[str, A
     for name, weight in model.named_parameters():
         if name.startswith(TABLE_PREFIXES):
             in_tables += weight.numel()
-    tokens = torch.zeros(BATCH, length, dtype=torch.long, device="meta")
+    tokens = torch.zeros(GRADIENT_BATCH, length, dtype=torch.long, device="meta")
     with FlopCounterMode(display=False) as counter:
         model(tokens).last_hidden_state.sum().backward()
     return {
         "parameters": total,
         "non_embedding_parameters": total - in_tables,
         "added_over_add": total - additive.num_parameters(),
-        "flops_per_token": counter.get_total_flops() // (BATCH * length),
+        "flops_per_token": counter.get_total_flops() // (GRADIENT_BATCH * length),
         "length": length,
     }
 
@@ -248,7 +248,12 @@ def native_budget(
     # on a CPU, and counts nothing for it.
     plain_attention = sdpa_kernel(SDPBackend.MATH)
     try:
-        with drawing(), torch.no_grad(), plain_attention, FlopCounterMode(display=False) as counter:
+        with (
+            fixed_seed(),
+            torch.no_grad(),
+            plain_attention,
+            FlopCounterMode(display=False) as counter,
+        ):
             # No weight has a gradient here: if one had, the counter would expect a gradient in
             # parts of DeBERTa that have none.
             model = start.classifier(("one", "other"), seed=0).eval().requires_grad_(False)

@@ -12,7 +12,7 @@ from glue_bench.model import grafts
 from glue_bench.model.checks import dead_parts, permutation
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.fresh import drawing, fresh, on_meta, unfilled
+from glue_bench.model.fresh import build_unfilled, fixed_seed, fresh, on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 from glue_bench.model.start import Start
 from glue_bench.model.tiny import HEADS, POSITIONS, max_error, pad, random_model, segments, tokens
@@ -260,7 +260,7 @@ def graft(config: EncoderConfig) -> str | None:
 
 def _states(start: Start) -> list[Tensor]:
     """Return the hidden states that a start gives some tokens."""
-    model = unfilled(EncoderModel, start.config).eval()
+    model = build_unfilled(EncoderModel, start.config).eval()
     model.load_state_dict(start.weights)
     ids = tokens()
     return model.hidden_states(ids, None, segments(ids, start.config.type_vocab_size))
@@ -270,7 +270,7 @@ def draws(config: EncoderConfig) -> str | None:
     """Fresh weights and a graft have the same bits each time, whatever was drawn before."""
     first_weights: dict[str, Tensor] = {}
     for earlier_seed in (1, 2):
-        with drawing(earlier_seed):
+        with fixed_seed(earlier_seed):
             fresh_weights = fresh(EncoderModel, config).state_dict()
             additive = additive_start(config)
             grafted = _graft_of(additive, config)

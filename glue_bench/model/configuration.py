@@ -7,7 +7,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from glue_bench.errors import quoted
 
-COUNTS = {
+COUNT_LIMITS = {
     "vocab_size": (1, 10**7),
     **dict.fromkeys(("hidden_size", "embedding_size"), (1, 2**16)),
     **dict.fromkeys(("num_hidden_layers", "num_attention_heads"), (1, 2**10)),
@@ -16,8 +16,8 @@ COUNTS = {
     "type_vocab_size": (0, 2**10),
 }
 """The smallest and the largest permitted count. The largest is far above any known encoder."""
-RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
-KINDS: dict[str, tuple[Any, str]] = {
+RATE_SETTINGS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
+SETTING_TYPES: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("hidden_act", "variant", "origin"), (str, "a text")),
     "head_act": (str | None, "a text"),
     "variant_options": (dict | None, "a mapping"),
@@ -76,19 +76,19 @@ class EncoderConfig(PretrainedConfig):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield the settings that no encoder can have, with the values that they may have."""
-        for key, (low, high) in COUNTS.items():
+        for key, (low, high) in COUNT_LIMITS.items():
             value = getattr(self, key)
             if type(value) is not int or not low <= value <= high:
                 yield key, f"a whole number from {low} to {high}"
-        for key, (kind, description) in KINDS.items():
+        for key, (kind, description) in SETTING_TYPES.items():
             if not isinstance(getattr(self, key), kind):
                 yield key, description
 
-        for key in (*RATES, "initializer_range", "layer_norm_eps"):
+        for key in (*RATE_SETTINGS, "initializer_range", "layer_norm_eps"):
             value = getattr(self, key)
             if value is None and key == "classifier_dropout":
                 continue
-            is_rate = key in RATES
+            is_rate = key in RATE_SETTINGS
             is_number = type(value) in (int, float)
             if not is_number or not 0 <= value <= 1 or (is_rate and value == 1):
                 yield key, "at least 0 and below 1" if is_rate else "from 0 to 1"

@@ -19,7 +19,7 @@ from glue_bench.model.clauses import (
     start,
 )
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.fresh import drawing
+from glue_bench.model.fresh import fixed_seed
 from glue_bench.model.tiny import NARROW, encoder_config
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import check_variant
@@ -83,7 +83,7 @@ def _check_clause(clause: str, encoder: str, config: EncoderConfig) -> None:
     broken_by = CLAUSES[clause]
     cause: Exception | None = None
     try:
-        with drawing():
+        with fixed_seed():
             fault = broken_by(config)
     except Exception as error:
         module = sys.modules.get(VARIANTS[config.variant].__module__)

@@ -21,12 +21,12 @@ STEPS = 2**16
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
-def trains_here(tensor: Tensor) -> bool:
-    """Return whether `attend` can replace torch's: on the CPU, in float32, float64 or bfloat16."""
+def is_supported(tensor: Tensor) -> bool:
+    """Return whether `attend_on_cpu` takes a tensor: one of DTYPES, on the CPU."""
     return tensor.device.type == "cpu" and tensor.dtype in DTYPES
 
 
-def attend(
+def attend_on_cpu(
     query: Float[Tensor, "b q h k"],
     key: Float[Tensor, "b l h k"],
     value: Float[Tensor, "b l h k"],
@@ -53,7 +53,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
         query, key, value, bias, padding, scale, dropout = inputs
-        queries, keys, values = map(wide, (query, key, value))
+        queries, keys, values = map(to_float32_or_more, (query, key, value))
         batch, rows, heads, size = queries.shape
 
         weights = queries.new_empty(heads, batch, rows, keys.shape[1])
@@ -83,7 +83,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, bias, weights, kept = ctx.saved_tensors
-        queries, keys, values = map(wide, (query, key, value))
+        queries, keys, values = map(to_float32_or_more, (query, key, value))
         gradient = gradient.to(weights.dtype)
 
         factors = None
@@ -118,7 +118,7 @@ class _Attention(torch.autograd.Function):
         return *to_inputs, to_bias, None, None, None
 
 
-def wide(values: Tensor) -> Tensor:
+def to_float32_or_more(values: Tensor) -> Tensor:
     """Return the values in float32 at least."""
     dtype = torch.promote_types(values.dtype, torch.float32)
     return values.to(dtype)
@@ -164,7 +164,7 @@ class _AddDropped(torch.autograd.Function):
         ctx.save_for_backward(kept)
         ctx.rate = rate
         ctx.dtype = values.dtype
-        values = wide(values)
+        values = to_float32_or_more(values)
         factors = keep_factors(kept, rate, values.dtype)
         if residual is None:
             return factors.mul_(values).to(ctx.dtype)
@@ -173,7 +173,7 @@ class _AddDropped(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (kept,) = ctx.saved_tensors
-        factors = keep_factors(kept, ctx.rate, wide(gradient).dtype)
+        factors = keep_factors(kept, ctx.rate, to_float32_or_more(gradient).dtype)
         to_values = factors.mul_(gradient).to(ctx.dtype)
         to_residual = gradient if ctx.needs_input_grad[0] else None
         return to_residual, to_values, None

@@ -60,8 +60,8 @@ def attend(
     bias_learns = bias is not None and bias.requires_grad
     has_bf16_gradients = query.dtype == torch.bfloat16 and query.requires_grad
     is_slow = dropout or bias_learns or has_bf16_gradients
-    if is_slow and cpu.trains_here(query):
-        return cpu.attend(query, key, value, bias, padding, scale=scale, dropout=dropout)
+    if is_slow and cpu.is_supported(query):
+        return cpu.attend_on_cpu(query, key, value, bias, padding, scale=scale, dropout=dropout)
     added = [part.to(query.dtype) for part in (bias, padding) if part is not None]
     extra = sum(added[1:], added[0]) if added else None
     queries, keys, values = (part.transpose(1, 2) for part in (query, key, value))

@@ -12,7 +12,7 @@ from glue_bench.config import FINISHED
 from glue_bench.data.tasks import Task
 from glue_bench.errors import UserError
 from glue_bench.model.native import (
-    DRAWN,
+    DRAWN_TEXT,
     READ_LAST,
     LoadedClassifier,
     NativeClassifier,
@@ -22,7 +22,7 @@ from glue_bench.model.native import (
 )
 from glue_bench.model.outputs import match_outputs
 
-SUMMARY = "a classifier that was fine-tuned elsewhere, with its own head"
+FINISHED_SUMMARY = "a classifier that was fine-tuned elsewhere, with its own head"
 Load = Callable[[], LoadedClassifier]
 
 
@@ -47,7 +47,7 @@ class FinishedStart(NativeStart):
     def reading(self) -> str:
         """How texts are given to the model, and its outputs: a part of a cell's identity."""
         names = f" with outputs {', '.join(self.outputs)}" if self.outputs else ""
-        return f"{names}{super().reading.removesuffix(DRAWN)}"
+        return f"{names}{super().reading.removesuffix(DRAWN_TEXT)}"
 
     def classifier(self, labels: Sequence[str], seed: int) -> "FinishedClassifier":  # noqa: ARG002
         """Read the model. It gives logits in the order of the task's labels.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glue_bench.errors import UserError
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.fresh import drawing, fresh, on_threads
+from glue_bench.model.fresh import fixed_seed, fresh, on_threads
 from glue_bench.model.start import Start, fitting_head, with_variant
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import Add
@@ -48,7 +48,7 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
     config = with_variant(start.config, variant, new_options, origin="grafted")
     model = fresh(EncoderModel, config)
     additive = additive_weights(start)
-    with drawing(), on_threads(1), torch.no_grad():
+    with fixed_seed(), on_threads(1), torch.no_grad():
         grafted = model.variant.graft(additive)
         if model.segment_scores is not None:
             torch.nn.init.zeros_(model.segment_scores.table.weight)
@@ -126,7 +126,7 @@ def added_positions(start: Start) -> Float[Tensor, "n d"]:
 
     With `position_norm` these are not the rows of the encoder's table.
     """
-    with drawing():
+    with fixed_seed():
         variant = build_variant(start.config)
     assert isinstance(variant, Add)
     variant_weights: dict[str, Tensor] = {}

@@ -52,12 +52,12 @@ def locate(name: str, revision: str | None = None, *, weights: bool = True) -> P
         The folder or file.
 
     Raises:
-        UserError: there is no such place; `unlike_a_checkpoint` has an objection; the hub cannot be
-            reached; or a revision is given for a name that is no hub id.
+        UserError: there is no such place; `explain_no_checkpoint` has an objection; the hub cannot
+            be reached; or a revision is given for a name that is no hub id.
         DiskError: the hub's cache is full.
     """
     place = _find(name, revision, weights=weights)
-    fault = unlike_a_checkpoint(place, name) if weights else ""
+    fault = explain_no_checkpoint(place, name) if weights else ""
     if fault:
         raise UserError(fault)
     return place
@@ -110,7 +110,7 @@ def _snapshot(name: str, revision: str | None, *, weights: bool) -> Path:
         raise UserError(f"{fault}; give the folder of a downloaded copy instead") from error
 
 
-def unlike_a_checkpoint(folder: Path, name: str) -> str:
+def explain_no_checkpoint(folder: Path, name: str) -> str:
     """Say why a folder is no checkpoint, and what to do, if people often take it for one.
 
     Return an empty text for any other folder.

@@ -19,18 +19,18 @@ from transformers.models.auto.modeling_auto import (
 from glue_bench.config import AS_PUBLISHED
 from glue_bench.errors import UserError, quoted
 from glue_bench.model import cpu
-from glue_bench.model.fresh import drawing
+from glue_bench.model.fresh import fixed_seed
 from glue_bench.model.locate import fingerprint, locate, read_json
 from glue_bench.model.native_attention import ATTENTION, OUR_ATTENTION
 from glue_bench.model.parity import cannot_compute
 from glue_bench.model.start import Start, label_settings
 
-SUMMARY = "the model as transformers has it, with its own tokenizer and a fresh head"
+NATIVE_SUMMARY = "the model as transformers has it, with its own tokenizer and a fresh head"
 AutoClassifier = transformers.AutoModelForSequenceClassification
 UNBOUNDED = 10**6
 """From this length on a tokenizer has no limit. Tokenizers without a limit say 1e30."""
 ANY_SEGMENT = 256
-DRAWN = " with 16-bit dropout of all tokens"
+DRAWN_TEXT = " with 16-bit dropout of all tokens"
 """How random numbers are drawn on a CPU: a part of a cell's identity."""
 READ_PADDING = {"canine", "convbert", "fnet", "nystromformer", "t5gemma", "yoso"}
 """Families whose outputs depend on padding, whatever the mask is.
@@ -61,7 +61,7 @@ OF_THE_OLD_HEAD = (
     "auto_map",
 )
 """Keys of config.json about an unused head, beside `problem_type`: its task, scores, code."""
-LOCAL = {"local_files_only": True, "trust_remote_code": False}
+LOCAL_OPTIONS = {"local_files_only": True, "trust_remote_code": False}
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class NativeStart(Start):
             text += " padded on the left"
         if self.reads_padding:
             text += " padded to max_length"
-        return text + DRAWN
+        return text + DRAWN_TEXT
 
     def classifier(self, labels: Sequence[str], seed: int) -> "NativeClassifier":
         """Build the model under a fresh head of its own, with one output per label.
@@ -266,9 +266,9 @@ def load_classifier(
     _refuse_own_code(folder, name)
 
     try:
-        config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
+        config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL_OPTIONS)
         _set_padding(config, tokenizer, name)
-        with drawing():
+        with fixed_seed():
             # A head with another shape counts as none. `check_weights` checks the base.
             model, report = AutoClassifier.from_pretrained(
                 str(folder),
@@ -276,7 +276,7 @@ def load_classifier(
                 dtype=torch.float32,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
-                **LOCAL,
+                **LOCAL_OPTIONS,
             )
     except UserError:
         raise

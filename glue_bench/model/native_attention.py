@@ -30,7 +30,7 @@ def attention(
 
     It is torch's own attention if nothing is dropped, or if the device is no CPU.
     """
-    if not (dropout and cpu.trains_here(query)):
+    if not (dropout and cpu.is_supported(query)):
         options |= {"dropout": dropout, "scaling": scaling}
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     mask = None if attention_mask is None else attention_mask[:, 0, 0]

@@ -13,16 +13,16 @@ from transformers import __version__ as TRANSFORMERS
 
 from glue_bench.errors import UserError, first_line
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.fresh import drawing
+from glue_bench.model.fresh import fixed_seed
 from glue_bench.model.start import Start, encoder, under_head
 
-DAMAGE = (SafetensorError, UnpicklingError, EOFError)
+DAMAGE_ERRORS = (SafetensorError, UnpicklingError, EOFError)
 """The errors that a damaged file of weights raises."""
-READER = "PytorchStreamReader"
+DAMAGE_TEXT = "PytorchStreamReader"
 """The name in torch's message for the same damage."""
-TOLERANCE = 1e-4
+PARITY_TOLERANCE = 1e-4
 """A share of the largest value. In 24 random blocks of width 256 rounding makes 2e-6 of it."""
-LENGTH = 32
+PARITY_LENGTH = 32
 MASKED_LM_HEAD = "the masked-LM head"
 
 
@@ -31,10 +31,11 @@ def check_parity(folder: Path, start: Start) -> None:
     """Compare the outputs of a start for random tokens with those of transformers' own model.
 
     Hidden states are compared, and the logits where there is a head. Raises UserError if they
-    differ by more than TOLERANCE, if they are not finite, or if transformers cannot compute them.
+    differ by more than PARITY_TOLERANCE, if they are not finite, or if transformers cannot compute
+    them.
     """
     ids, segments, mask = random_tokens(start.config)
-    with drawing():
+    with fixed_seed():
         model = under_head(start, start.config) if start.head else encoder(start)
         expected = _transformers_output(folder, start, ids, segments, mask)
     actual = model.eval()(ids, mask, segments, output_hidden_states=True)
@@ -76,7 +77,7 @@ def _check_equal(start: Start, part: str, our_values: Tensor, their_values: Tens
     error = float((our_values - their_values).abs().max())
     if not largest < float("inf"):
         raise UserError(f"{about}: hidden states are not finite; its weights are damaged")
-    if error <= TOLERANCE * largest:
+    if error <= PARITY_TOLERANCE * largest:
         return
     fault = f"does not compute what transformers {TRANSFORMERS} computes (off by {error:.2g})"
     advice = "Save its encoder alone, or use it" if part == MASKED_LM_HEAD else "Use it"
@@ -91,7 +92,7 @@ def random_tokens(
     Returns:
         Ids, two segments, and a mask that leaves out half of the last sequence.
     """
-    length = min(LENGTH, config.max_position_embeddings)
+    length = min(PARITY_LENGTH, config.max_position_embeddings)
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(config.vocab_size, (2, length), generator=generator)
     if config.pad_token_id is not None:
@@ -108,7 +109,7 @@ def cannot_compute(name: str, error: Exception) -> UserError:
     cause = f"{type(error).__name__}: {first_line(error)}"
     # transformers also raises OSErrors for reasons other than the disk; they have no number.
     is_from_disk = isinstance(error, OSError) and error.errno is not None
-    if is_from_disk or isinstance(error, DAMAGE) or READER in str(error):
+    if is_from_disk or isinstance(error, DAMAGE_ERRORS) or DAMAGE_TEXT in str(error):
         advice = "a file may be cut short, copy it again"
     else:
         advice = f"its files may not fit together, or not transformers {TRANSFORMERS}"

@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import Any
 
 from glue_bench.config import NATIVE
-from glue_bench.config.load import Names, listed
+from glue_bench.config.load import Names, as_list
 from glue_bench.errors import UserError, line_of
 from glue_bench.files import read_file
 from glue_bench.model.contract import ContractError, check_contract
-from glue_bench.model.fresh import drawing
+from glue_bench.model.fresh import fixed_seed
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
 from glue_bench.model.variants.options import canonical_options
@@ -44,7 +44,7 @@ def add_plugins(paths: Names) -> None:
 
     If a variant of a file breaks the contract, the file adds no variant.
     """
-    for path in listed(paths):
+    for path in as_list(paths):
         file = Path(path).expanduser()
         load_file(file)
         names = _names_from(file.resolve())
@@ -175,7 +175,7 @@ def _run_as_module(file: Path, code: bytes) -> ModuleType:
     module.__file__ = str(file)
     sys.modules[module.__name__] = module
     try:
-        with drawing():  # every process draws the same numbers
+        with fixed_seed():  # every process draws the same numbers
             exec(compile(code, str(file), "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]

@@ -15,14 +15,14 @@ from glue_bench.errors import UserError
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.families import FAMILIES, Family
 
-TABLES = {
+DISTANCE_TABLES = {
     "relative_key": "variant.relative_keys.#.",
     "relative_key_query": "variant.distances.#.",
 }
 """Our names of the tables of distances, by `position_embedding_type`."""
-DISTANCES = "encoder.layer.#.attention.self.distance_embedding."
-DECODER = "cls.predictions.decoder.weight"
-UNUSED = ("embeddings.position_embeddings.weight", "embeddings.position_ids")
+THEIR_TABLE = "encoder.layer.#.attention.self.distance_embedding."
+BERT_DECODER = "cls.predictions.decoder.weight"
+UNUSED_WEIGHTS = ("embeddings.position_embeddings.weight", "embeddings.position_ids")
 """Weights that transformers 4 saved and did not use."""
 
 
@@ -30,7 +30,7 @@ def relative_family(kind: str) -> Family:
     """Return how a BERT checkpoint of a `position_embedding_type` is read."""
     bert = FAMILIES["bert"]
     pairs = [pair for pair in bert.encoder if "position_embeddings" not in pair[0]]
-    return replace(bert, encoder=(*pairs, (DISTANCES, TABLES[kind])))
+    return replace(bert, encoder=(*pairs, (THEIR_TABLE, DISTANCE_TABLES[kind])))
 
 
 def to_relative(config: EncoderConfig, weights: dict[str, Tensor], kind: str) -> None:
@@ -43,7 +43,7 @@ def to_relative(config: EncoderConfig, weights: dict[str, Tensor], kind: str) ->
     if kind == "relative_key":
         config.variant = "shaw"
         config.variant_options = {"max_distance": config.max_position_embeddings - 1}
-    prefix = TABLES[kind].partition("#")[0]
+    prefix = DISTANCE_TABLES[kind].partition("#")[0]
     for name, table in weights.items():
         if name.startswith(prefix):
             weights[name] = table.flip(0)
@@ -73,9 +73,9 @@ def check_relative(
     for key in raw:
         bare_name = key.removeprefix(family.prefix)
         is_of_encoder = bare_name.startswith(("embeddings.", "encoder."))
-        if is_of_encoder and key not in read_names and bare_name not in UNUSED:
+        if is_of_encoder and key not in read_names and bare_name not in UNUSED_WEIGHTS:
             raise UserError(f"{about} has unknown weights, such as {key}")
     words = their_names.get("variant.words.weight")
-    if DECODER in raw and words and not torch.equal(raw[DECODER], raw[words]):
-        fault = f"{DECODER} differs from the words, to which it should be tied"
+    if BERT_DECODER in raw and words and not torch.equal(raw[BERT_DECODER], raw[words]):
+        fault = f"{BERT_DECODER} differs from the words, to which it should be tied"
         raise UserError(f"{about}: {fault}. Save its encoder alone")

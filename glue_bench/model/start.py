@@ -13,7 +13,7 @@ from transformers import set_seed
 from glue_bench.errors import UserError
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.fresh import SEED, fresh, on_meta, unfilled
+from glue_bench.model.fresh import GRAFT_SEED, build_unfilled, fresh, on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 
 
@@ -76,7 +76,7 @@ class Start:
         set_seed(seed)
         config = EncoderConfig.from_dict(self.config.to_dict() | label_settings(labels))
         kind = EncoderForSequenceClassification
-        model = unfilled(kind, config) if self.weights else kind(config)
+        model = build_unfilled(kind, config) if self.weights else kind(config)
         absent = model.base.load_state_dict(self.weights, strict=False).missing_keys
         if self.weights:
             self._check_absent(absent)
@@ -112,7 +112,7 @@ def encoder(start: Start) -> EncoderModel:
     return model
 
 
-def under_head(start: Start, config: EncoderConfig, seed: int = SEED) -> EncoderForMaskedLM:
+def under_head(start: Start, config: EncoderConfig, seed: int = GRAFT_SEED) -> EncoderForMaskedLM:
     """Build the encoder under a masked-LM head.
 
     Parts that the start has no weights for are fresh, and `seed` decides them.

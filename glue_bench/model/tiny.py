@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.fresh import unfilled
+from glue_bench.model.fresh import build_unfilled
 
 VOCABULARY = 50
 POSITIONS = 16
@@ -38,7 +38,7 @@ def random_model(kind: Any, config: Any) -> Any:
     Matrices are N(0, 0.3), LayerNorms near 1, biases N(0, 0.2).
     """
     if isinstance(config, EncoderConfig):
-        model = unfilled(kind, config)
+        model = build_unfilled(kind, config)
         model.tie_weights()  # which transformers does where it draws weights
     else:
         model = kind(config)

@@ -66,7 +66,7 @@ PRETRAINING_FIGURES = [
     "swap_1",
 ]
 """The figures that every pretraining has."""
-LEGEND = {
+BUDGET_LEGEND = {
     "parameters": "Parameters: the encoder and its pooler, no head. Without tables: without token, "
     "position and segment tables. Over add: against `add` at the same sizes. A row of a table that "
     "nothing reads counts, too.",
@@ -240,7 +240,7 @@ def page_of_budgets(results: Results, budgets: DataFrame, rates: DataFrame) -> P
     Returns:
         The same page as `budget_page`.
     """
-    tables = with_legend([budget_table(budgets)], LEGEND)
+    tables = with_legend([budget_table(budgets)], BUDGET_LEGEND)
     tables.append(facts_of_budgets(budgets))
     if len(rates):
         tables.append(search_table(rates))
@@ -330,8 +330,8 @@ def search_table(rates: DataFrame) -> Table:
     # The mean is NaN where one of the seeds diverged.
     losses = aggregate(rates.assign(value=rates["validation_loss"]), keys)
 
-    wide_losses = by_rate(losses["mean"])
-    is_chosen = by_rate(rates.groupby(keys, sort=False)["chosen"].first())
+    wide_losses = spread_by_rate(losses["mean"])
+    is_chosen = spread_by_rate(rates.groupby(keys, sort=False)["chosen"].first())
     marks = []
     for _, row in is_chosen.iterrows():
         tried = row.dropna().to_list()
@@ -357,6 +357,6 @@ def search_table(rates: DataFrame) -> Table:
     )
 
 
-def by_rate(values: Series) -> DataFrame:
+def spread_by_rate(values: Series) -> DataFrame:
     """Spread values by arm and rate into a column for each rate, the lowest first."""
     return values.unstack().sort_index(axis=1).rename(columns="{:g}".format)

@@ -20,9 +20,9 @@ from glue_bench.stats.verdicts import equivalence
 
 CSV_DECIMALS = 6
 DEFAULT_POWER = 0.8
-FAMILIES = {"declared": "planned", "conversion": "conversion", "reference": "from reference"}
+KIND_TITLES = {"declared": "planned", "conversion": "conversion", "reference": "from reference"}
 """The kinds of contrasts in the order of the table, and their names there."""
-LEGEND = {
+CONTRAST_LEGEND = {
     "difference": "Difference: the first arm less the second, in points; of Val. loss in nats, "
     "where below 0 is better. Seeds agreeing: how many of the seeds have its sign.",
     "declared": "planned: named before the runs, p corrected by Holm for their number; cite those "
@@ -60,7 +60,7 @@ STATISTICS_COLUMNS = {
 }
 
 
-def asked_page(
+def page_of_options(
     comparison: Comparison, equivalent: float | None, difference: float | None, power: float | None
 ) -> Page:
     """Make the page that the options of `statistics` ask for.
@@ -134,7 +134,7 @@ def contrasts_table(comparison: Comparison, contrasts: DataFrame) -> Table:
     )
     if contrasts.empty:
         return replace(table, caption=NOTHING_COMPARED)
-    (explained,) = with_legend([table], LEGEND, chosen["kind"].unique())
+    (explained,) = with_legend([table], CONTRAST_LEGEND, chosen["kind"].unique())
     return explained
 
 
@@ -152,7 +152,7 @@ def chosen_contrasts(comparison: Comparison, contrasts: DataFrame) -> DataFrame:
     is_of_reference = contrasts["kind"] == "reference"
     is_repeated = is_of_reference & is_declared & (is_primary | is_same_test)
     chosen = contrasts[is_shown & ~is_repeated]
-    parts = [chosen[chosen["kind"] == kind] for kind in FAMILIES if kind != "reference"]
+    parts = [chosen[chosen["kind"] == kind] for kind in KIND_TITLES if kind != "reference"]
     from_reference = chosen[chosen["kind"] == "reference"]
     for column, of_column in from_reference.groupby("column", sort=False):
         lowest_first = MEASURES[str(column)].lowest_is_best
@@ -164,7 +164,7 @@ def contrast_texts(comparison: Comparison, contrast: dict[Any, Any]) -> dict[str
     """Write a contrast as a row of the table; what is not known is a dash."""
     decimals = MEASURES[contrast["column"]].decimals
     texts = {
-        "family": f"{FAMILIES[contrast['kind']]} ({contrast['family']})",
+        "family": f"{KIND_TITLES[contrast['kind']]} ({contrast['family']})",
         "column": comparison.board.titles[contrast["column"]],
         "contrast": f"{contrast['arm']} - {contrast['reference']}",
         "difference": format_difference(contrast["difference"], decimals) or MISSING,

@@ -19,7 +19,7 @@ from glue_bench.data.measures import AVERAGE
 from glue_bench.pages.numbers import abbreviate_number
 from glue_bench.pages.published import NOT_PRINTED, PrintedRow, Published
 
-CELL_COLUMNS = [
+PRINTED_COLUMNS = [
     "model",
     "arm",
     "variant",
@@ -201,7 +201,7 @@ def our_values(published: Published, board: Board) -> dict[tuple[str, str], OurS
     return our_scores
 
 
-def cells_frame(counterparts: list[Counterpart]) -> DataFrame:
+def printed_frame(counterparts: list[Counterpart]) -> DataFrame:
     """Make the data of a page: each printed value with each arm beside it, or with none.
 
     `ours` is 0 to 100, NaN where missing; `difference` is ours less theirs.
@@ -225,7 +225,7 @@ def cells_frame(counterparts: list[Counterpart]) -> DataFrame:
                 }
                 rows.append(row)
 
-    cells = DataFrame(rows, columns=CELL_COLUMNS).astype({"seeds": "int64", "steps": "Int64"})
+    cells = DataFrame(rows, columns=PRINTED_COLUMNS).astype({"seeds": "int64", "steps": "Int64"})
     published_scores = pd.to_numeric(cells["published"].replace(NOT_PRINTED, None))
     return cells.assign(difference=cells["ours"] - published_scores)
 

@@ -19,7 +19,7 @@ from glue_bench.pages.page import Column, Page, Table, facts_table
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
 
 PHENOMENON_COLUMNS = ["category", "phenomenon"]
-PLACE_COLUMNS = ["arm", *PHENOMENON_COLUMNS]
+ARM_PHENOMENON_COLUMNS = ["arm", *PHENOMENON_COLUMNS]
 SIZE_COLUMNS = ["examples", "labels"]
 """The number of pairs that show a phenomenon, and the number of different labels of these pairs."""
 ONE_LABEL = "°"
@@ -60,16 +60,16 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
 
     predicted = predicted_classes(board, current, diagnostic)
     runs = current[current["cell_id"].isin(predicted)]
-    is_verified = check_same_sentences(diagnostic, only_digest(runs))
+    is_verified = check_same_sentences(diagnostic, shared_digest(runs))
     phenomena = phenomena_frame(runs, predicted, diagnostic)
 
     runs_without = len(current) - len(runs)
     runs_of_other = len(finished) - len(current)
     facts = [
-        ("Seeds", seeds_text(phenomena)),
+        ("Seeds", seeds_by_arm_text(phenomena)),
         ("Left out", NO_AX_TEXT.format(count=runs_without) if runs_without else ""),
         ("Left out", OTHER_AX_TEXT.format(count=runs_of_other) if runs_of_other else ""),
-        ("Data", data_text(board)),
+        ("Data", data_warning(board)),
         ("Order", "" if is_verified else UNVERIFIED_TEXT),
     ]
 
@@ -121,7 +121,7 @@ def predicted_classes(
     return predicted
 
 
-def only_digest(runs: DataFrame) -> str:
+def shared_digest(runs: DataFrame) -> str:
     """Give the digest of the AX that all runs predicted; UserError if runs predicted several."""
     by_digest = runs.sort_values("cell_id").drop_duplicates("diagnostic")
     if len(by_digest) > 1:
@@ -144,10 +144,10 @@ def phenomena_frame(
         diagnostic: The labels and the phenomena.
 
     Returns:
-        A frame with PLACE_COLUMNS; mean, std and n; and SIZE_COLUMNS. The phenomenon is empty in
-        the row of a whole category, and both are empty in the row of all pairs. mean, std and n are
-        taken over fine-tuning seeds, or over pretrainings if there are several. If all pairs have
-        one label, R3 counts as 0.
+        A frame with ARM_PHENOMENON_COLUMNS; mean, std and n; and SIZE_COLUMNS. The phenomenon is
+        empty in the row of a whole category, and both are empty in the row of all pairs. mean, std
+        and n are taken over fine-tuning seeds, or over pretrainings if there are several. If all
+        pairs have one label, R3 counts as 0.
     """
     labels = diagnostic.pairs["label"].to_numpy()
 
@@ -168,9 +168,13 @@ def phenomena_frame(
             }
             rows.append(row)
 
-    values = DataFrame(rows, columns=[*PLACE_COLUMNS, *BOTH_SEEDS, "value", *SIZE_COLUMNS])
-    sizes = values.drop_duplicates(PLACE_COLUMNS)[[*PLACE_COLUMNS, *SIZE_COLUMNS]]
-    return aggregate_independent(values, PLACE_COLUMNS).reset_index().merge(sizes, on=PLACE_COLUMNS)
+    values = DataFrame(rows, columns=[*ARM_PHENOMENON_COLUMNS, *BOTH_SEEDS, "value", *SIZE_COLUMNS])
+    sizes = values.drop_duplicates(ARM_PHENOMENON_COLUMNS)[[*ARM_PHENOMENON_COLUMNS, *SIZE_COLUMNS]]
+    return (
+        aggregate_independent(values, ARM_PHENOMENON_COLUMNS)
+        .reset_index()
+        .merge(sizes, on=ARM_PHENOMENON_COLUMNS)
+    )
 
 
 def phenomena_table(phenomena: DataFrame) -> Table:
@@ -211,13 +215,13 @@ def phenomena_table(phenomena: DataFrame) -> Table:
     )
 
 
-def seeds_text(phenomena: DataFrame) -> str:
+def seeds_by_arm_text(phenomena: DataFrame) -> str:
     """Write how many seeds each arm has."""
     seeds = phenomena.groupby("arm", sort=False)["n"].first()
     return ", ".join(f"{arm} {count}" for arm, count in seeds.items())
 
 
-def data_text(board: Board) -> str:
+def data_warning(board: Board) -> str:
     """Warn if MNLI was run on other rows than the official ones."""
     if "mnli" in board.results.altered_tasks:
         return "MNLI with other rows than the official ones: no published score compares"

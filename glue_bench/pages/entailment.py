@@ -23,10 +23,10 @@ from glue_bench.pages.numbers import MISSING, format_number
 from glue_bench.pages.page import Column, Page, Table
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
 
-TASK = "rtesg"
-PARITY = "Gender parity"
+ENTAILMENT_TASK = "rtesg"
+PARITY_TITLE = "Gender parity"
 PLACE_COLUMNS = ["set", "metric", "arm"]
-SCORES_NOTE = (
+ENTAILMENT_NOTE = (
     "Scores of models of RTE-SG, times 100: mean ± sample standard deviation over seeds (of fewer "
     "than three none), at the reported rate, after the last epoch. Gender parity: the share of "
     "pairs of AX-g, which differ in the gender of a pronoun, that get the same prediction."
@@ -62,13 +62,13 @@ def entailment_page(board: Board, data: str) -> Page:
 
 def entailment_frame(board: Board, data: str) -> DataFrame:
     """Return mean, std and n over seeds of each arm by PLACE_COLUMNS; see `entailment_page`."""
-    asked = board.results.plan.tasks.get(TASK)
-    cells = board.reported[board.reported["task"] == TASK]
+    asked = board.results.plan.tasks.get(ENTAILMENT_TASK)
+    cells = board.reported[board.reported["task"] == ENTAILMENT_TASK]
     if asked is not None:
         cells = cells[cells["diagnostic"] == asked.diagnostic]
 
     rows: list[dict[str, object]] = []
-    for split, name in DIAGNOSTICS[TASK].items():
+    for split, name in DIAGNOSTICS[ENTAILMENT_TASK].items():
         logits_by_cell = _read_logits(board, cells, split)
         if not logits_by_cell:
             continue
@@ -112,7 +112,7 @@ def _values(task: str, logits: np.ndarray, labels: np.ndarray) -> dict[str, floa
     for metric, value in score(task, predicted, labels).items():
         values[METRIC_NAMES[metric]] = value
     if task == "axg":
-        values[PARITY] = gender_parity(predicted)
+        values[PARITY_TITLE] = gender_parity(predicted)
     return values
 
 
@@ -140,4 +140,4 @@ def _scores_table(frame: DataFrame) -> Table:
     columns = {"set": Column("Set"), "metric": Column("Metric")}
     for arm, label in labels_of_arms.items():
         columns[label] = Column(arm, show=str)
-    return Table(frame=wide, columns=columns, legend=(SCORES_NOTE,))
+    return Table(frame=wide, columns=columns, legend=(ENTAILMENT_NOTE,))

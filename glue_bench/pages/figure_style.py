@@ -41,7 +41,7 @@ ON_DARK = {
 """The colour that replaces each colour on a dark page."""
 DASHES = ("solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-MAX_NAME = 24
+MAX_LABEL = 24
 MAX_LEGEND_NAME = 40
 
 paper_style = partial(style.context, ["default", STYLE])
@@ -119,7 +119,7 @@ def legend_below(figure: Figure, handles: Sequence[Any] = ()) -> Figure:
     return figure
 
 
-def truncate_name(name: str, length: int = MAX_NAME) -> str:
+def truncate_name(name: str, length: int = MAX_LABEL) -> str:
     """Shorten a name to both of its ends, because names of arms often differ at the end."""
     if len(name) <= length:
         return name

@@ -51,7 +51,7 @@ VERDICT_STYLES: dict[str, dict[str, Any]] = {
 """How the contrasts of a verdict are drawn, and its name in the legend."""
 
 
-def forest_rows(comparison: Comparison, column: str) -> DataFrame:
+def arm_forest_rows(comparison: Comparison, column: str) -> DataFrame:
     """Give the contrasts of a column in the order of a forest plot.
 
     Returns:
@@ -91,7 +91,7 @@ class ForestPanel:
         unit: What the differences are in.
         lowest_is_best: Whether a difference below 0 is the better one.
         decimals: How many decimals a difference has.
-        rows: The contrasts by arm and reference, as `forest_rows` gives them.
+        rows: The contrasts by arm and reference, as `arm_forest_rows` gives them.
     """
 
     title: str
@@ -115,7 +115,7 @@ def draw_forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
     first_rows = DataFrame()
     for column in (comparison.primary, *columns):
         if first_rows.empty:
-            first_rows = forest_rows(comparison, column)
+            first_rows = arm_forest_rows(comparison, column)
     forest: list[ForestPanel] = []
     for column in columns:
         measure = MEASURES[column]
@@ -125,7 +125,7 @@ def draw_forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
                 unit=measure.unit,
                 lowest_is_best=measure.lowest_is_best,
                 decimals=measure.decimals,
-                rows=forest_rows(comparison, column),
+                rows=arm_forest_rows(comparison, column),
             )
         )
     return draw_panels(forest, first_rows)

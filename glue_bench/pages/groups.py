@@ -1,7 +1,7 @@
 """Which groups of arms have a table, and what its heading is."""
 
 from glue_bench.board.board import BLOCK_COLUMNS
-from glue_bench.board.compare import CONVERSION, Comparison
+from glue_bench.board.compare import CONVERSION_KIND, Comparison
 from glue_bench.stats.verdicts import Group
 
 CONVERSION_HEADING = "Converted from {source}: what the conversion costs, no ranking"
@@ -15,16 +15,16 @@ def groups_shown(comparison: Comparison) -> dict[str, Group]:
     table is empty.
     """
     largest_groups = comparison.largest_groups
-    if len(largest_groups) == 1 and largest_groups[0].kind != CONVERSION:
+    if len(largest_groups) == 1 and largest_groups[0].kind != CONVERSION_KIND:
         return {"": largest_groups[0]}
     blocks = comparison.board.table.set_index("arm")[BLOCK_COLUMNS]
     origins = []
     for group in largest_groups:
-        if group.kind != CONVERSION:
+        if group.kind != CONVERSION_KIND:
             origins.append(blocks["origin"][group.reference])
     groups = {}
     for group in largest_groups:
-        if group.kind == CONVERSION:
+        if group.kind == CONVERSION_KIND:
             heading = CONVERSION_HEADING.format(source=group.reference)
         else:
             origin, shape = blocks.loc[group.reference]

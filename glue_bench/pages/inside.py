@@ -24,7 +24,7 @@ HEADLINES = {
     "order.swap.1": "Texts preferred to swapped neighbours (%)",
 }
 """The measures that the table shows, and their names there; (%) are shares times 100."""
-LEGEND = {
+INSIDE_LEGEND = {
     "marks": "▼ below, ▲ above the range that chance gives; no mark: inside it.",
     "terms": "Mixed terms: word to position and position to word, in block 1. "
     "Chance: positions turned at random.",
@@ -98,7 +98,7 @@ def headlines_table(analysis: Analysis) -> Table:
         marks=spread("mark"),
     )
     kinds = [name.partition(".")[0] for name in names]
-    (explained,) = with_legend([table], LEGEND, ["marks", *kinds])
+    (explained,) = with_legend([table], INSIDE_LEGEND, ["marks", *kinds])
     return explained
 
 
@@ -130,8 +130,8 @@ def cell_parts(row: dict[Any, Any]) -> tuple[str, str, str, str]:
     return (
         value_text(row["value"], is_share=is_share),
         mark,
-        range_text(row["low"], row["high"], is_share=is_share),
-        range_text(row["chance_low"], row["chance_high"], is_share=is_share),
+        chance_range_text(row["low"], row["high"], is_share=is_share),
+        chance_range_text(row["chance_low"], row["chance_high"], is_share=is_share),
     )
 
 
@@ -143,7 +143,7 @@ def value_text(value: float, *, is_share: bool) -> str:
     return f"{100 * value:.{decimals}f}"
 
 
-def range_text(low: float, high: float, *, is_share: bool) -> str:
+def chance_range_text(low: float, high: float, *, is_share: bool) -> str:
     """Write the ends of a range, once if they look the same; empty if there is no range."""
     if math.isnan(low):
         return ""

@@ -15,7 +15,7 @@ from glue_bench.data.tasks import KNOWN, scored_columns
 from glue_bench.pages.arms import arms_table
 from glue_bench.pages.groups import groups_shown
 from glue_bench.pages.marks import LEGEND, PARTIAL
-from glue_bench.pages.page import DECIMALS, Column, Page, Table, with_legend
+from glue_bench.pages.page import DEFAULT_DECIMALS, Column, Page, Table, with_legend
 from glue_bench.pages.ranking import group_table
 from glue_bench.pages.setup import setup_table
 from glue_bench.pages.steps import steps_table
@@ -105,7 +105,7 @@ def column_decimals(names: Iterable[str]) -> dict[str, int]:
     """Give how many decimals CSV and JSON have in columns of a `leaderboard_frame`, if not two."""
     decimals = {}
     for name in names:
-        if MEASURES[name].decimals == DECIMALS:
+        if MEASURES[name].decimals == DEFAULT_DECIMALS:
             continue
         for part in ("", "_std", *(f"_{part}" for part in CONTRAST_COLUMNS)):
             decimals[name + part] = MEASURES[name].decimals

@@ -17,7 +17,7 @@ from glue_bench.pages.numbers import MISSING, format_number
 if TYPE_CHECKING:  # matplotlib is imported only where a figure is drawn
     from matplotlib.figure import Figure
 
-DECIMALS = 2
+DEFAULT_DECIMALS = 2
 """How many decimals CSV and JSON have, unless a page or a column has another number of them."""
 LONG_TEXT = 40
 """A column that has a longer text is broken into lines."""
@@ -159,7 +159,7 @@ class Page:
     tables: tuple[Table, ...] = ()
     banner: str = ""
     data: DataFrame | None = None
-    decimals: int = DECIMALS
+    decimals: int = DEFAULT_DECIMALS
     column_decimals: Mapping[str, int] = field(default_factory=dict)
     figures: tuple["Drawing", ...] = ()
 

@@ -14,16 +14,16 @@ from glue_bench.errors import unknown
 from glue_bench.pages.counterparts import (
     PAIR_TITLES,
     BoardKey,
-    cells_frame,
     find_counterparts,
     pairs_frame,
+    printed_frame,
 )
 from glue_bench.pages.marks import PARTIAL
 from glue_bench.pages.numbers import MISSING, format_difference, format_number
 from glue_bench.pages.page import Column, Page, Table, facts_table, with_legend
 from glue_bench.pages.published import NOT_PRINTED, PAPERS, Published, scores_of
 
-LEGEND = {
+PAPER_LEGEND = {
     "scores": "Scores, times 100: Matthews correlation for CoLA, Pearson correlation for STS-B, "
     "accuracy elsewhere, unless the column names another metric.",
     "bold": "**Bold**: the best value that the paper prints in a column.",
@@ -74,7 +74,7 @@ def paper_page(
     """
     cache = {} if board_cache is None else board_cache
     counterparts = find_counterparts(published, results, cache)
-    cells = cells_frame(counterparts)
+    cells = printed_frame(counterparts)
     tables = [scores_table(published, results, cells)]
 
     facts = []
@@ -83,7 +83,7 @@ def paper_page(
 
     if results:
         reported = f"{published.statistic} over seeds; {published.epoch} epoch; validation"
-        data = "; ".join([results.data_source, *other_rows(results)])
+        data = "; ".join([results.data_source, *altered_tasks_text(results)])
         facts.append(("Experiment", results.experiment))
         facts.append(("Reported", reported))
         facts.append(("Data", data))
@@ -100,7 +100,7 @@ def paper_page(
     )
 
 
-def other_rows(results: Results) -> list[str]:
+def altered_tasks_text(results: Results) -> list[str]:
     """Say which tasks have not exactly the official rows."""
     altered = results.altered_tasks
     reduced = tuple(task for task in results.partial_tasks if task not in altered)
@@ -149,7 +149,7 @@ def scores_table(published: Published, results: Results | None, cells: DataFrame
         bold=frame.eq(pd.Series(best_printed(published))),
     )
 
-    legend = LEGEND | {note: note for note in published.notes}
+    legend = PAPER_LEGEND | {note: note for note in published.notes}
     notes = {"scores", *published.notes}
     if has_arms:
         notes.add("ours")

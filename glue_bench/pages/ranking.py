@@ -12,7 +12,7 @@ from dataclasses import replace
 import pandas as pd
 from pandas import DataFrame, Series
 
-from glue_bench.board.compare import CONVERSION, Comparison
+from glue_bench.board.compare import CONVERSION_KIND, Comparison
 from glue_bench.board.standings import Standing
 from glue_bench.data.measures import MEASURES, Measure
 from glue_bench.pages.marks import PARTIAL, SMALLEST, UNCONTROLLED, arm_marks, score_marks
@@ -49,7 +49,7 @@ def group_table(
     rows = standing.rows
     columns = ranking_columns(standing, scores)
     bold = DataFrame()
-    if group.kind != CONVERSION:
+    if group.kind != CONVERSION_KIND:
         bold = DataFrame({name: is_best(arms[name], MEASURES[name]) for name in scores})
     if standing.is_compared:
         first = MEASURES[comparison.columns[0]]

@@ -17,26 +17,32 @@ from markupsafe import Markup
 from pandas import DataFrame
 from tabulate import tabulate
 
-from glue_bench.errors import UNSHOWN, unknown
+from glue_bench.errors import CONTROL_CHARACTERS, unknown
 from glue_bench.pages.latex import to_latex
 from glue_bench.pages.markup import escape_markdown, sentence
 from glue_bench.pages.numbers import format_number
 from glue_bench.pages.page import Drawing, Page, Part, Report, ShownCell, Table
 
 NO_DECIMALS: Mapping[str, int] = MappingProxyType({})
-SUFFIXES = {".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html"}
-FORMATS = tuple(SUFFIXES.values())
+FORMATS_BY_SUFFIX = {
+    ".md": "markdown",
+    ".csv": "csv",
+    ".json": "json",
+    ".tex": "latex",
+    ".html": "html",
+}
+PAGE_FORMATS = tuple(FORMATS_BY_SUFFIX.values())
 _FORMULA = re.compile(r"[=@\t\r]|[-+](?!(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z)")
 
 
 def render(page: Page, format: str = "markdown") -> str:
-    """Write a page in one of FORMATS."""
+    """Write a page in one of PAGE_FORMATS."""
     renderer = RENDERERS[format]
     return renderer(page)
 
 
 def resolve_format(format: str | None, output: Path | None = None) -> str:
-    """Choose one of FORMATS.
+    """Choose one of PAGE_FORMATS.
 
     Args:
         format: The format that is asked for, if any.
@@ -49,13 +55,13 @@ def resolve_format(format: str | None, output: Path | None = None) -> str:
         UserError: the format or the suffix is not known.
     """
     if format is not None:
-        if format not in FORMATS:
-            raise unknown("format", format, FORMATS)
+        if format not in PAGE_FORMATS:
+            raise unknown("format", format, PAGE_FORMATS)
         return format
     suffix = output.suffix.lower() if output else ""
-    if suffix and suffix not in SUFFIXES:
-        raise unknown("suffix", suffix, SUFFIXES, f"'{output}'; --format names a format")
-    return SUFFIXES.get(suffix, "markdown")
+    if suffix and suffix not in FORMATS_BY_SUFFIX:
+        raise unknown("suffix", suffix, FORMATS_BY_SUFFIX, f"'{output}'; --format names a format")
+    return FORMATS_BY_SUFFIX.get(suffix, "markdown")
 
 
 def to_markdown(page: Page) -> str:
@@ -198,7 +204,7 @@ def json_text(document: Any) -> str:
         return json.dumps(match[0])[1:-1]
 
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    return UNSHOWN.sub(escaped, text)
+    return CONTROL_CHARACTERS.sub(escaped, text)
 
 
 def to_html(page: Page | Report) -> str:
@@ -267,4 +273,4 @@ RENDERERS: dict[str, Callable[[Page], str]] = {
     "latex": to_latex,
     "html": to_html,
 }
-"""The writer of each of FORMATS."""
+"""The writer of each of PAGE_FORMATS."""

@@ -35,7 +35,7 @@ LOSS_CAPTION = (
     "Means over the seeds of pretraining; "
     "of few arms a band goes from the lowest to the highest seed."
 )
-DAMAGED = (AttributeError, LookupError, OSError, TypeError, ValueError)
+ANALYSIS_ERRORS = (AttributeError, LookupError, OSError, TypeError, ValueError)
 """The errors that reading a damaged analysis may raise."""
 
 
@@ -115,7 +115,7 @@ def inside_parts(results: Results) -> list[Part]:
             return []
         figures = tuple(inside_figures(analysis))
         return [Part(title=INSIDE_TITLE, tables=inside_page(analysis).tables, figures=figures)]
-    except DAMAGED as error:
+    except ANALYSIS_ERRORS as error:
         return [Part(title=INSIDE_TITLE, tables=(damage_table(results, folder, error),))]
 
 

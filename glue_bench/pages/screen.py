@@ -33,7 +33,7 @@ def print_page(page: Page, console: Console, file: str = "") -> None:
 def print_table(table: Table, console: Console, file: str) -> None:
     """Print the columns of a table that fit; feet are dim."""
     grid = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold underline")
-    columns = fitting_columns(table, console.width)
+    columns = count_fitting_columns(table, console.width)
     for place in range(columns):
         style = table.styles[place]
         side: Any = "right" if style == "number" else "left"
@@ -48,7 +48,7 @@ def print_table(table: Table, console: Console, file: str) -> None:
         console.print(Text(f"More columns ({hidden}): {file}", style="dim"))
 
 
-def fitting_columns(table: Table, width: int) -> int:
+def count_fitting_columns(table: Table, width: int) -> int:
     """Count the columns that fit a width in characters, with a space between two; at least one."""
     used = -1
     for place, title in enumerate(table.header):

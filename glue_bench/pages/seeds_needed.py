@@ -19,7 +19,7 @@ DESIGN_COLUMNS = {
     "cost": Column("Seconds of an arm", show="{:,.0f}".format),
     "why": Column("Why none"),
 }
-LEGEND = {
+SEEDS_LEGEND = {
     "finetuning_seeds": "Seeds of each arm with which its difference from the reference has a "
     "verdict, after the correction for all arms of the column. Experiments with the variances "
     "found here are drawn and judged as the verdicts are.",
@@ -75,7 +75,7 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
     return Page(
         title=f"Seeds needed: {results.experiment}",
         banner=results.banner,
-        tables=tuple(with_legend(tables, LEGEND)),
+        tables=tuple(with_legend(tables, SEEDS_LEGEND)),
         data=designs,
         decimals=6,
     )

@@ -7,13 +7,13 @@ from pandas import DataFrame, Series
 
 from glue_bench.board.aggregation import BOTH_SEEDS
 from glue_bench.board.board import Board
-from glue_bench.board.compare import CONVERSION, Comparison
+from glue_bench.board.compare import CONVERSION_KIND, Comparison
 from glue_bench.config import FINISHED, HELD_OUT
 from glue_bench.data.tasks import KNOWN, titles
 from glue_bench.pages.numbers import abbreviate_number
 from glue_bench.pages.page import Table, facts_table
 from glue_bench.pages.summary import OUTDATED_TEXT
-from glue_bench.stats.verdicts import COVERS
+from glue_bench.stats.verdicts import WHAT_INTERVALS_COVER
 
 CHOSEN_ON = {
     "validation": "validation, which is optimistic",
@@ -113,13 +113,13 @@ def planned_contrasts_text(comparison: Comparison) -> str:
 
 def coverage_text(comparison: Comparison) -> str:
     """Say which other runs and rows the intervals hold for."""
-    contrasts = comparison.contrasts_of("reference", CONVERSION)
+    contrasts = comparison.contrasts_of("reference", CONVERSION_KIND)
     tested = contrasts[contrasts["why"] == ""]
     origins = comparison.board.table.set_index("arm")["origin"]
     has_random_weights = tested["reference"].map(origins) == "scratch"
     is_of_finetuning = tested["seeds"] == "fine-tuning"
     kinds = tested["seeds"].mask(has_random_weights & is_of_finetuning, "random")
-    return " or ".join(COVERS[kind] for kind in kinds.unique())
+    return " or ".join(WHAT_INTERVALS_COVER[kind] for kind in kinds.unique())
 
 
 def finetuning_text(board: Board) -> str:

@@ -17,7 +17,7 @@ from glue_bench.pages.numbers import MISSING, format_number
 from glue_bench.pages.page import Column, Page, Table
 from glue_bench.pages.table_warnings import table_warnings
 
-DECIMALS = 1
+SHORT_DECIMALS = 1
 """How many decimals points have in papers."""
 METRIC_TITLES = {
     "accuracy": "acc.",
@@ -104,7 +104,7 @@ def short_title(board: Board, name: str) -> str:
 def cell_texts(board: Board, rows: DataFrame, name: str) -> list[str]:
     """Write the cells of a column: the mean and deviation of each metric, and marks."""
     parts = metric_parts(board, rows, name)
-    decimals = MEASURES[name].decimals if MEASURES[name].unit == "nats" else DECIMALS
+    decimals = MEASURES[name].decimals if MEASURES[name].unit == "nats" else SHORT_DECIMALS
     texts: list[str] = []
     marks = zip(rows["collapsed"], rows["incomplete"], strict=True)
     for place, (collapsed, incomplete) in enumerate(marks):

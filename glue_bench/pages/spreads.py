@@ -32,7 +32,7 @@ NOISE_LEGEND = {
     "set reduces that of examples. With one fine-tuning seed for each pretraining, the share of "
     "pretraining includes it.",
 }
-LEGEND = {
+SPREAD_LEGEND = {
     "smallest": "Standard deviations, in the unit of the column. Between pretrainings: of an arm "
     "beyond what the seed does to all arms; with one fine-tuning seed for each pretraining it "
     "includes fine-tuning. Over examples: of a difference, over other validation sets (for Val. "
@@ -67,7 +67,7 @@ def spread_tables(comparison: Comparison, contrasts: DataFrame) -> list[Table]:
         tables = [replace(tables[0], title="Spread")]
     seeds = contrasts.loc[contrasts["why"] == "", ["n_arm", "n_reference"]].to_numpy(int)
     is_few = (seeds < LEAST_FOR_DEVIATION).any()
-    return with_legend(tables, LEGEND, ["few runs"] if is_few else [])
+    return with_legend(tables, SPREAD_LEGEND, ["few runs"] if is_few else [])
 
 
 def noise_tables(comparison: Comparison) -> list[Table]:
@@ -129,7 +129,7 @@ def spread_table(comparison: Comparison, group: Group) -> Table:
 
 
 def cluster_note(estimate: ColumnEstimate) -> str:
-    """Give the key of the line in LEGEND about a column's clusters, or ""."""
+    """Give the key of the line in SPREAD_LEGEND about a column's clusters, or ""."""
     task, _ = scored_columns().get(estimate.column, ("", ""))
     if not task or not find_task(task).cluster:
         return ""

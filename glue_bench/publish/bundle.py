@@ -25,15 +25,15 @@ from glue_bench.errors import UserError
 from glue_bench.files import (
     ELSEWHERE,
     ENCRYPTED,
-    LARGEST_ARRAYS,
+    MAX_ARRAY_BYTES,
     UNREADABLE,
     check_file,
     file_digest,
     opened_zip,
-    plain_entry,
     read_file,
     results_written_to,
     whole_file,
+    zip_entry,
 )
 from glue_bench.pages.files import WRITTEN_TABLES
 from glue_bench.pages.published import PAPERS
@@ -46,7 +46,7 @@ MANIFEST = "manifest.json"
 MAX_BUNDLE_BYTES = 2**40
 MAX_MANIFEST_BYTES = 2**26
 NO_BUNDLE = "not a bundle that `glue-bench export` wrote"
-DAMAGED = "the bundle is damaged; get it anew"
+DAMAGED_BUNDLE = "the bundle is damaged; get it anew"
 TABLE_FILES = (*WRITTEN_TABLES, *(f"{name}.md" for name in PAPERS))
 """The tables that an experiment's folder may have. Any other file beside them is its owner's."""
 _FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,239}"
@@ -117,17 +117,17 @@ def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
     ):
         for name, source in sorted(files.items()):
             try:
-                content = read_file(source, LARGEST_ARRAYS)
+                content = read_file(source, MAX_ARRAY_BYTES)
             except FileNotFoundError:
                 # A sweep under way has replaced the file, or finished a job that had failed.
                 continue
             content = _public_content(name, content)
             sha256 = hashlib.sha256(content).hexdigest()
             sums[name] = FileSum(bytes=len(content), sha256=sha256)
-            archive.writestr(plain_entry(name), content)
+            archive.writestr(zip_entry(name), content)
 
         manifest = Manifest(glue_bench=version("glue-bench"), files=sums).seal()
-        archive.writestr(plain_entry(MANIFEST), manifest.file())
+        archive.writestr(zip_entry(MANIFEST), manifest.file())
 
     return manifest
 
@@ -238,30 +238,33 @@ def _unpack_bundle(archive: zipfile.ZipFile, path: Path, folder: Path) -> Opened
         manifest = Manifest.read(content)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{path}: {MANIFEST} is no manifest, or was changed after it was written; {DAMAGED}"
+            f"{path}: {MANIFEST} is no manifest, or was changed after it was written; "
+            f"{DAMAGED_BUNDLE}"
         ) from error
 
     faults = []
     for name, count in counts.items():
         if count > 1:
-            faults.append(f"{name}: {count} times in the bundle; {DAMAGED}")
+            faults.append(f"{name}: {count} times in the bundle; {DAMAGED_BUNDLE}")
     for name in counts:
         if name not in manifest.files:
             faults.append(f"{name}: not in the manifest; take it away")
 
     for name, expected in manifest.files.items():
         if not BUNDLED_PATH.fullmatch(name):
-            faults.append(f"{name}: a bundle has no file of such a name; {DAMAGED}")
+            faults.append(f"{name}: a bundle has no file of such a name; {DAMAGED_BUNDLE}")
         elif name not in counts:
-            faults.append(f"{name}: missing; {DAMAGED}")
+            faults.append(f"{name}: missing; {DAMAGED_BUNDLE}")
         else:
             try:
                 file = _unpack_entry(archive, name, folder)
                 actual = FileSum(bytes=file.stat().st_size, sha256=file_digest(file))
                 if actual != expected:
-                    faults.append(f"{name}: not what the manifest has a digest of; {DAMAGED}")
+                    faults.append(
+                        f"{name}: not what the manifest has a digest of; {DAMAGED_BUNDLE}"
+                    )
             except UNREADABLE as error:
-                faults.append(f"{name}: cannot be read ({error}); {DAMAGED}")
+                faults.append(f"{name}: cannot be read ({error}); {DAMAGED_BUNDLE}")
 
     return OpenedBundle(folder, manifest, tuple(faults))
 

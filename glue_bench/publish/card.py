@@ -33,17 +33,19 @@ RESULTS_FILE = ".eval_results/glue.yaml"
 PLACEHOLDER = "REPOSITORY"
 """The name in a card's text that becomes the repository to which the card is sent."""
 NO_BENCHMARK = "No benchmark: some of these data are made up, or not exactly the official rows."
-UNCHECKED = (
+UNCHECKED_NOTE = (
     "The rows of {tasks} are complete by count. Their content was not compared with the official "
     "rows, so that the hub is told no score of them."
 )
-MODELS = "The model of a task is that of the median run over seeds at the reported learning rate."
+MODELS_NOTE = (
+    "The model of a task is that of the median run over seeds at the reported learning rate."
+)
 BEST_EPOCH = (
     "The experiment reports the best epoch of each run. Models are those of the last epoch, and so "
     "is the score of this model; there is a mean over seeds only where the two epochs are the same "
     "in all runs."
 )
-COLUMNS = {
+CARD_COLUMNS = {
     "title": Column("Task"),
     "split": Column("Split"),
     "name": Column("Metric"),
@@ -54,7 +56,7 @@ COLUMNS = {
     "learning_rate": Column("Learning rate", show="{:g}".format),
     "seed": Column("Seed", 0),
 }
-FINISHED_COLUMNS = {name: COLUMNS[name] for name in ("title", "split", "name", "value")}
+FINISHED_COLUMNS = {name: CARD_COLUMNS[name] for name in ("title", "split", "name", "value")}
 """The columns for classifiers that were fine-tuned elsewhere, which have no seeds."""
 USAGE = """
 ```python
@@ -157,17 +159,17 @@ def _card_text(
     cell = results.cells[results.cells["cell_id"] == runs["cell_id"].iloc[0]].iloc[0]
     is_finished = _is_finished(board, arm)
 
-    legend = [] if is_finished else [MODELS]
+    legend = [] if is_finished else [MODELS_NOTE]
     if board.protocol.epoch == "best":
         legend.append(BEST_EPOCH)
     if scores["unchecked"].any():
         unchecked_tasks = tuple(scores.loc[scores["unchecked"], "task"].unique())
-        legend.append(UNCHECKED.format(tasks=titles(unchecked_tasks)))
+        legend.append(UNCHECKED_NOTE.format(tasks=titles(unchecked_tasks)))
 
     benchmarks = _benchmarks(runs.index)
     table = Table(
         frame=scores,
-        columns=FINISHED_COLUMNS if is_finished else COLUMNS,
+        columns=FINISHED_COLUMNS if is_finished else CARD_COLUMNS,
         caption=_describe_models(cell, ", ".join(benchmarks)),
         legend=tuple(legend),
     )

@@ -16,7 +16,7 @@ from glue_bench.data.tasks import find_task, scored_columns
 from glue_bench.files import whole_file
 from glue_bench.stats.runs import ColumnRuns
 
-REGRESSION = "no single answer to a regression is right or wrong"
+REGRESSION_REASON = "no single answer to a regression is right or wrong"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class SampleSource:
         reasons: dict[str, str] = {}
         for column in self.outcomes:
             if column.task in self.tasks and find_task(column.task).is_regression:
-                reasons[column.column] = REGRESSION
+                reasons[column.column] = REGRESSION_REASON
             elif column.task in self.tasks and self.arm in column.problems:
                 reasons[column.column] = column.problems[self.arm]
         return reasons

@@ -29,7 +29,7 @@ from glue_bench.records.values import Job, Plan, PretrainingRecord, Record
 
 DELETE_ADVICE = "delete its folder and run again"
 WRONG_ID = "{0.kind}/{0.id}: its id is not that of what it says"
-ROUNDING = 1e-6
+SCORE_TOLERANCE = 1e-6
 """How far recomputed scores may be from stored ones.
 
 Runs score STS-B against labels in single precision.
@@ -300,9 +300,13 @@ def _has_right_sums(store: Store, record: PretrainingRecord) -> bool:
 
 
 def _are_equal(stored: Sequence[float | None], recomputed: Sequence[float]) -> bool:
-    """Whether numbers are equal up to ROUNDING; None is NaN."""
+    """Whether numbers are equal up to SCORE_TOLERANCE; None is NaN."""
     return np.allclose(
-        np.array(stored, dtype=float), recomputed, rtol=ROUNDING, atol=ROUNDING, equal_nan=True
+        np.array(stored, dtype=float),
+        recomputed,
+        rtol=SCORE_TOLERANCE,
+        atol=SCORE_TOLERANCE,
+        equal_nan=True,
     )
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from glue_bench.errors import UserError
-from glue_bench.files import LARGEST_ARRAYS, check_file, is_damage
+from glue_bench.files import MAX_ARRAY_BYTES, check_file, is_damage
 
 Arrays = Mapping[str, np.ndarray]
 
 
-def shrunk(arrays: Arrays) -> dict[str, np.ndarray]:
+def shrink(arrays: Arrays) -> dict[str, np.ndarray]:
     """Return copies of arrays, each in the smallest type of its kind that holds its values."""
     smallest = {}
     for name, values in arrays.items():
@@ -25,8 +25,8 @@ def shrunk(arrays: Arrays) -> dict[str, np.ndarray]:
     return smallest
 
 
-def widened(arrays: Arrays) -> dict[str, np.ndarray]:
-    """Return `shrunk` arrays in 64 bits again: small integers would overflow in a sum."""
+def widen(arrays: Arrays) -> dict[str, np.ndarray]:
+    """Return `shrink` arrays in 64 bits again: small integers would overflow in a sum."""
     return {name: values.astype(f"{values.dtype.kind}8") for name, values in arrays.items()}
 
 
@@ -67,7 +67,7 @@ def read_arrays(
     is_of_data = "data" in metadata
     advice = f"delete {'it' if is_of_data else 'its folder'} and run again"
     try:
-        check_file(folder / place, LARGEST_ARRAYS)
+        check_file(folder / place, MAX_ARRAY_BYTES)
         with safe_open(folder / place, "numpy") as file:
             header = file.metadata() or {}
             names = file.keys()

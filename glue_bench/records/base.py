@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from glue_bench.errors import plain, shortened
+from glue_bench.errors import escape_controls, shortened
 from glue_bench.files import check_json
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*$"
@@ -19,7 +19,7 @@ Place = Annotated[
 """The place of a file below a known folder. It cannot lead out of the folder."""
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=4096)]
 """One line without control characters, which is fit for a terminal."""
-Lines = Annotated[str, AfterValidator(lambda text: shortened(plain(text), 2**16))]
+Lines = Annotated[str, AfterValidator(lambda text: shortened(escape_controls(text), 2**16))]
 """Foreign text, such as an error: control characters become their codes, long text is cut."""
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]  # a SHA-256
 Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]

@@ -14,8 +14,8 @@ from glue_bench.records.arrays import (
     dump,
     read_arrays,
     read_metadata,
-    shrunk,
-    widened,
+    shrink,
+    widen,
 )
 
 Labels = Mapping[str, Arrays]
@@ -54,7 +54,7 @@ class LabelStore:
         place = layout.labels_file(task, data)
         if (self.folder / place).exists():
             stored = read_arrays(self.folder, place, data=data, digest=labels_digest)
-            for key, values in widened(stored).items():
+            for key, values in widen(stored).items():
                 kind, _, split = key.rpartition("/")
                 by_kind.setdefault(kind, {})[split] = values
         return by_kind
@@ -97,7 +97,7 @@ class LabelStore:
         for kind, splits in labels.items():
             for split, values in splits.items():
                 flat[f"{kind}/{split}"] = values
-        arrays = shrunk(flat)
+        arrays = shrink(flat)
         metadata = {"data": data, HELD_OUT_SHARE: _share_text(held_out_share)}
         write_atomically(self.folder / layout.labels_file(task, data), dump(arrays, **metadata))
         return arrays_digest(arrays)

@@ -11,7 +11,7 @@ from glue_bench.errors import UserError
 from glue_bench.files import read_file, results_written_to, write_atomically
 
 PLUGIN_FOLDERS = "plugins"
-ADVICE = "delete it and run the experiment again"
+PLUGIN_ADVICE = "delete it and run the experiment again"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -42,9 +42,9 @@ def find_plugin(folder: Path, digest: str) -> Path | None:
         try:
             content = read_file(path)
         except OSError as error:
-            raise UserError(f"{name}: {error.strerror or error}; {ADVICE}") from error
+            raise UserError(f"{name}: {error.strerror or error}; {PLUGIN_ADVICE}") from error
         if hashlib.sha256(content).hexdigest() != digest:
-            raise UserError(f"{name}: it has another SHA-256 than its folder; {ADVICE}")
+            raise UserError(f"{name}: it has another SHA-256 than its folder; {PLUGIN_ADVICE}")
     return paths[0] if paths else None
 
 

@@ -28,7 +28,7 @@ from glue_bench.files import (
     write_atomically,
 )
 from glue_bench.records import layout
-from glue_bench.records.arrays import Arrays, arrays_digest, dump, read_arrays, shrunk, widened
+from glue_bench.records.arrays import Arrays, arrays_digest, dump, read_arrays, shrink, widen
 from glue_bench.records.base import NAME
 from glue_bench.records.checkpoints import CheckpointStore
 from glue_bench.records.done import replaced_start
@@ -192,11 +192,11 @@ class Store:
         `document` int64 (pieces,) the number of its document in the corpus. Pretrainings on the
         same text with the same tokenizer have the same pieces, counts and documents.
         """
-        return widened(self._beside(record, "losses", record.piece_losses))
+        return widen(self._beside(record, "losses", record.piece_losses))
 
     def measure_sums(self, record: PretrainingRecord) -> dict[str, np.ndarray]:
         """Return the sums and counts of each sequence, float64 (2, sequences), by measure."""
-        return widened(self._beside(record, "sums", record.sums))
+        return widen(self._beside(record, "sums", record.sums))
 
     def prepare(self, *, make: bool = True) -> None:
         """Make the folder, and check that it can be written. Without `make` nothing stays on disk.
@@ -251,7 +251,7 @@ class Store:
         beside = {}
         for name, values in arrays.items():
             if values:
-                beside[name] = values if is_cell else shrunk(values)
+                beside[name] = values if is_cell else shrink(values)
 
         fields = ("model", "logits", "tests") if is_cell else ("piece_losses", "sums")
         facts: dict[str, Any] = dict.fromkeys(fields)

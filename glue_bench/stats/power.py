@@ -26,7 +26,7 @@ from glue_bench.stats.spreads import (
 )
 from glue_bench.stats.verdicts import ALPHA, Group, two_sided
 
-DRAWS = 4000
+POWER_DRAWS = 4000
 MAX_SEEDS = 1000
 MAX_PRETRAININGS = 40
 MAX_FINETUNINGS = 10
@@ -304,7 +304,7 @@ def _design(pretrainings: int, finetunings: int, costs: Costs) -> dict[str, Any]
 @cache
 def _normal() -> np.ndarray:
     """Return standard normal numbers (draws,), the errors over examples."""
-    return np.random.default_rng(0).normal(size=DRAWS)
+    return np.random.default_rng(0).normal(size=POWER_DRAWS)
 
 
 @cache
@@ -312,7 +312,7 @@ def _unit_of_seeds(arms: int, seeds: int, task: int) -> Spread:
     """Return the spread of one task's runs in each drawn experiment; a run has the variance 1."""
     generator = np.random.default_rng([1, arms, seeds, task])
     freedom = seeds - 1
-    squares = generator.chisquare(freedom, (DRAWS, arms))
+    squares = generator.chisquare(freedom, (POWER_DRAWS, arms))
     seeds_of_arms = np.full(arms, seeds)
     return spread_over_seeds(squares / freedom, seeds_of_arms)
 
@@ -324,7 +324,7 @@ def _unit_of_blocks(arms: int, blocks: int) -> tuple[Spread, np.ndarray]:
     The second value is the difference of the means of the first two arms, (draws,).
     """
     generator = np.random.default_rng([2, arms, blocks])
-    means = generator.normal(size=(DRAWS, arms, blocks))
+    means = generator.normal(size=(POWER_DRAWS, arms, blocks))
     first = means[:, 0].mean(axis=-1)
     second = means[:, 1].mean(axis=-1)
     return spread_over_blocks(means), first - second

@@ -22,7 +22,7 @@ from glue_bench.stats.runs import ColumnRuns
 ALPHA = 0.05
 NO_COMMON_GROUP = "its arms differ in origin or shape"
 Pair = tuple[str, str]
-NUMBERS = [
+NUMBER_COLUMNS = [
     "difference",
     "error",
     "freedom",
@@ -60,7 +60,7 @@ LEAST_FOR_DEVIATION = 3
 """The number of seeds below which a standard deviation is not shown."""
 MIN_PAIRED_SEEDS = 6
 """The number of seeds below which there is no paired t test."""
-COVERS = {
+WHAT_INTERVALS_COVER = {
     "examples": "other examples; of these models alone",
     "fine-tuning": "other fine-tuning seeds, other examples; not other pretrainings",
     "random": "other fine-tuning seeds, other examples",
@@ -174,7 +174,7 @@ def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) 
         pairs = [(arm, group.reference) for arm in group.arms if arm != group.reference]
         rows += contrast_rows(group, pairs, len(pairs), stepwise=False)
 
-    homes = _homes(assessed, declared)
+    homes = _groups_of_declared(assessed, declared)
     arms_of_declared: set[str] = set()
     for pair in declared:
         arms_of_declared.update(pair)
@@ -189,12 +189,14 @@ def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) 
         rows += contrast_rows(planned, pairs, len(declared))
 
     types: dict[str, Any] = {"agree": "Int64", "paired": "Int64"}
-    for name in NUMBERS:
+    for name in NUMBER_COLUMNS:
         types[name] = float
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS).astype(types)
 
 
-def _homes(assessed: Sequence[Group], declared: Sequence[Sequence[str]]) -> dict[Pair, int]:
+def _groups_of_declared(
+    assessed: Sequence[Group], declared: Sequence[Sequence[str]]
+) -> dict[Pair, int]:
     """Return for each declared contrast the index of the group in which it is tested.
 
     It is the first group that has both arms, else the first that has the arm. A contrast is left

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from glue_bench.config.load import Names, listed
+from glue_bench.config.load import Names, as_list
 from glue_bench.errors import UserError, unknown
 
 
@@ -27,7 +27,7 @@ def chosen_values(
     """
     chosen: dict[str, set[str]] = {}
     keys = list(values_of_keys)
-    for condition in listed(only):
+    for condition in as_list(only):
         key, equals, texts = condition.partition("=")
         if not equals:
             raise UserError(f"--only takes KEY=VALUE, not '{condition}'; keys: {', '.join(keys)}")

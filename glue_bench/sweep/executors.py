@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from glue_bench.config import Resources
-from glue_bench.errors import UserError, plain
+from glue_bench.errors import UserError, escape_controls
 from glue_bench.records.values import Failure, Job, Result
 
 # By itself Ray would try for a minute to connect to a cluster, and then end this process.
@@ -259,7 +259,7 @@ def enter(folder: Path) -> None:
 
 def lost_failure(job: Job, cause: str) -> Failure:
     """Return the failure of a job whose worker is gone."""
-    return Failure(id=job.id, error=plain(cause).replace("\n", " "), lost=True)
+    return Failure(id=job.id, error=escape_controls(cause).replace("\n", " "), lost=True)
 
 
 def import_extra(module: str, extra: str, need: str) -> Any:

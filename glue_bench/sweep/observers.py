@@ -13,7 +13,7 @@ from glue_bench.records.store import Store
 from glue_bench.records.values import Job, Plan, Result
 from glue_bench.sweep.drive import Observer
 from glue_bench.sweep.progress import STATES, Snapshot, Watch
-from glue_bench.terminal import tell
+from glue_bench.terminal import print_line
 
 LINES_OF_JOBS = 8
 BAR_WIDTH = 16
@@ -58,11 +58,11 @@ class Display(Observer):
         if not self.console.is_terminal:
             self.say(f"[{self.total - len(self.pending)}/{self.total}] {line}")
         elif not result.ok:
-            tell(self.console, line, "red")
+            print_line(self.console, line, "red")
 
     def say(self, line: str) -> None:
         time = "" if self.console.is_terminal else f"{datetime.now():%Y-%m-%d %H:%M:%S} "
-        tell(self.console, f"{time}{line}")
+        print_line(self.console, f"{time}{line}")
 
     def end(self) -> None:
         self.live.stop()

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from glue_bench.config import SCRATCH, Arm, Experiment, PretrainingSettings
-from glue_bench.config.load import Names, listed
+from glue_bench.config.load import Names, as_list
 from glue_bench.config.own_task import OwnTask
 from glue_bench.data.tasks import find_task
 from glue_bench.errors import UserError
 from glue_bench.model import finished
 from glue_bench.model.checks import budget, native_budget
-from glue_bench.model.native import SUMMARY, NativeStart
+from glue_bench.model.native import NATIVE_SUMMARY, NativeStart
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, Shape, TaskFacts
@@ -260,9 +260,9 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
         longest = max(tuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks)
         cost = native_budget(start, arm_inputs.tokenizer, longest, arm.name)
         if arm.is_finished:
-            return ArmFacts(summary=finished.SUMMARY, **cost)
+            return ArmFacts(summary=finished.FINISHED_SUMMARY, **cost)
         check_native(arm_inputs, start)
-        return ArmFacts(summary=SUMMARY, **cost)
+        return ArmFacts(summary=NATIVE_SUMMARY, **cost)
     pretraining = experiment.pretraining
     length = pretraining.length if pretraining else tuning.max_length
     sizes = {}
@@ -333,7 +333,7 @@ def select(cells: Sequence[Cell], only: Names) -> list[Cell]:
     chosen = chosen_values(only, values_of_keys)
     selected = [cell for cell in cells if _matches(cell, chosen)]
     if not selected:
-        raise UserError(f"--only: no cell has all of {', '.join(listed(only))}")
+        raise UserError(f"--only: no cell has all of {', '.join(as_list(only))}")
     return selected
 
 

@@ -39,7 +39,7 @@ from glue_bench.sweep.remarks import Situation, remarks
 from glue_bench.sweep.request import check_request
 from glue_bench.sweep.sent import refuse_live_jobs
 from glue_bench.sweep.worker import make_worker
-from glue_bench.terminal import tell
+from glue_bench.terminal import print_line
 from glue_bench.training.device import Compute, choose_compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretraining_folder import PretrainingFolder
@@ -169,7 +169,7 @@ def sweep(
         if console:
             situation = Situation(work=work, inputs=inputs, compute=compute, executor=executor)
             for line in remarks(situation):
-                tell(console, line)
+                print_line(console, line)
         _check_starts(work, inputs)
         is_here = not (executor.in_parallel or executor.queues)
         timed_on = compute if dry_run and is_here else None

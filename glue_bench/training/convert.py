@@ -21,8 +21,8 @@ from glue_bench.records.environment import versions
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.tokenizers import check_vocabulary, load_tokenizer, save_tokenizer
 
-RECORD = "conversion.json"
-DROPPED = "dropped: its words are narrower"
+CONVERSION_FILE = "conversion.json"
+HEAD_DROPPED = "dropped: its words are narrower"
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model")
 """Patterns of files. A folder without any of them has no tokenizer."""
 
@@ -96,7 +96,7 @@ def convert_checkpoint(
             save_tokenizer(loaded, folder)
 
         text = json.dumps(record, indent=1, ensure_ascii=False)
-        (folder / RECORD).write_text(f"{text}\n", encoding="utf-8")
+        (folder / CONVERSION_FILE).write_text(f"{text}\n", encoding="utf-8")
     return record
 
 
@@ -104,7 +104,7 @@ def describe_head(checkpoint: Start, start: Start) -> str:
     """Say whether the masked-LM head of a checkpoint is still there after its conversion."""
     if start.head:
         return "kept"
-    return DROPPED if checkpoint.head else "none in the source"
+    return HEAD_DROPPED if checkpoint.head else "none in the source"
 
 
 def fitting_tokenizer(

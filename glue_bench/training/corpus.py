@@ -16,10 +16,10 @@ from glue_bench.errors import UserError, quoted
 from glue_bench.files import check_file, file_digest
 from glue_bench.remote import fetched, is_url
 
-SUFFIXES = (".txt", ".text", ".tokens", ".raw")
+TEXT_SUFFIXES = (".txt", ".text", ".tokens", ".raw")
 MAX_LINE = 1_000_000  # characters; a longer line was not written as text
 MAX_PARAGRAPH = 4_000  # characters; longer lines together are no wrapped paragraph, but a list
-HUB = "hub:"
+HUB_PREFIX = "hub:"
 SENTENCE_END = re.compile(r"([.!?][\"'\u201d\u2019)\]]?)\s+")
 LAST_OF_A_PARAGRAPH = tuple(".!?:;\"'")
 
@@ -168,14 +168,14 @@ def corpus_parts(name: str) -> Sequence[Part]:
     """Return the parts that a name of `open_corpus` stands for. It raises the same errors."""
     if name == "demo":
         return [demo_texts()]
-    if name.startswith(HUB):
-        return [hub_texts(name.removeprefix(HUB))]
+    if name.startswith(HUB_PREFIX):
+        return [hub_texts(name.removeprefix(HUB_PREFIX))]
     path = fetched(name) if is_url(name) else Path(name).expanduser()
     if path.is_file():
         return [path]
     if not path.is_dir():
         raise UserError(
-            f"corpus '{name}' does not exist; give a text file, a folder, {HUB}NAME or demo"
+            f"corpus '{name}' does not exist; give a text file, a folder, {HUB_PREFIX}NAME or demo"
         )
 
     def refuse(error: OSError) -> None:  # without this error, text would be missing silently
@@ -186,9 +186,11 @@ def corpus_parts(name: str) -> Sequence[Part]:
     text_files: list[Path] = []
     for folder, _, names in os.walk(path, onerror=refuse):
         files = (Path(folder, file_name) for file_name in names)
-        text_files += [file for file in files if file.suffix.lower() in SUFFIXES]
+        text_files += [file for file in files if file.suffix.lower() in TEXT_SUFFIXES]
     if not text_files:
-        raise UserError(f"corpus folder '{path}' has no files that end in {', '.join(SUFFIXES)}")
+        raise UserError(
+            f"corpus folder '{path}' has no files that end in {', '.join(TEXT_SUFFIXES)}"
+        )
     return sorted(text_files)
 
 
@@ -208,7 +210,7 @@ def hub_texts(name: str) -> Sequence[str]:
     """Return the column `text` of a hub dataset, NAME[:CONFIG][@REVISION]."""
     dataset, _, revision = name.partition("@")
     repository, _, config = dataset.partition(":")
-    title = f"corpus '{HUB}{name}'"
+    title = f"corpus '{HUB_PREFIX}{name}'"
     loaded = load_dataset(
         title,
         "give text files or a folder instead",

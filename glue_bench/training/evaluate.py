@@ -28,7 +28,7 @@ OnRows = Callable[[int, int, None], None]
 """Is called after each batch with how many rows are predicted, how many there are, and no loss."""
 
 
-def silent(rows: int, all_rows: int, loss: None) -> None:
+def report_no_rows(rows: int, all_rows: int, loss: None) -> None:
     """Report nothing."""
 
 
@@ -61,7 +61,7 @@ class Evaluated:
 
 
 def evaluate(
-    cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnRows = silent
+    cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnRows = report_no_rows
 ) -> Evaluated:
     """Predict the splits of a task with a finished model, and score them.
 

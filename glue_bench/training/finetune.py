@@ -25,7 +25,7 @@ from glue_bench.training.fixed_steps import (
     SHARED,
     FixedSteps,
     launches_graphs,
-    made_ahead,
+    make_ahead,
     shared_steps,
     take_fixed,
     takes_fixed_steps,
@@ -36,7 +36,7 @@ from glue_bench.training.loop import (
     OnStep,
     ProgressReporter,
     predict,
-    silent,
+    report_no_steps,
     train,
     used_rows_only,
 )
@@ -69,7 +69,9 @@ class Outcome:
     attempt: "Attempt"
 
 
-def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep = silent) -> Outcome:
+def finetune(
+    cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep = report_no_steps
+) -> Outcome:
     """Fine-tune one cell. The same cell on the same CPU gives the same bits, whatever ran before.
 
     The score is the last epoch's. If memory is short, the cell begins again and computes batches in
@@ -219,7 +221,7 @@ class Attempt:
                 epoch,
                 self.padded,
             )
-            return made_ahead(made) if fixed_steps else made
+            return make_ahead(made) if fixed_steps else made
 
         steps_per_epoch = settings.steps_per_epoch(len(train_split))
         began = time.perf_counter()

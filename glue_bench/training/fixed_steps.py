@@ -20,10 +20,10 @@ from glue_bench.model.start import Start
 from glue_bench.model.variants import OURS, VARIANTS
 from glue_bench.training.device import Compute
 from glue_bench.training.loop import make_optimizer, update
-from glue_bench.training.tokens import Batch, move
+from glue_bench.training.tokens import Batch, move_to_device
 
-AHEAD = 4  # batches
-REHEARSALS = 3  # steps before a capture, in which libraries allocate what they need
+BATCHES_AHEAD = 4  # batches
+REHEARSED_STEPS = 3  # steps before a capture, in which libraries allocate what they need
 MIN_STEPS = 100  # of a cell: fewer do not pay for the captures
 MAX_SHARED = 4  # classifiers with their optimisers on the device: those of an arm by their labels
 STEP_SETTINGS = {"weight_decay", "adam_epsilon", "clip_norm"}
@@ -65,7 +65,9 @@ class FixedSteps:
                 process, as single operations do.
         """
         shape = tensors["ids"].shape
-        moved = {name: move(tensor, self.compute.device) for name, tensor in tensors.items()}
+        moved = {
+            name: move_to_device(tensor, self.compute.device) for name, tensor in tensors.items()
+        }
         if shape not in self.inputs:
             self.inputs[shape] = {name: tensor.clone() for name, tensor in moved.items()}
             self._prepare(shape)
@@ -111,7 +113,7 @@ class FixedSteps:
             stream.wait_stream(torch.cuda.current_stream())
             with warnings.catch_warnings(), torch.cuda.stream(stream):
                 warnings.filterwarnings("ignore", "This instance was constructed with capturable")
-                for _ in range(REHEARSALS):
+                for _ in range(REHEARSED_STEPS):
                     self._launch(shape)
             torch.cuda.current_stream().wait_stream(stream)
             # Graphs share the memory of what a step computes, because one runs at a time.
@@ -182,10 +184,10 @@ def take_fixed(steps: FixedSteps, seed: int, batch: Batch, rate: float, step: in
     return steps.take(batch.fixed(), rate, seed_of(seed, step, 0))
 
 
-def made_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield items that a thread makes up to AHEAD before they are asked for."""
+def make_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """Yield items that a thread makes up to BATCHES_AHEAD before they are asked for."""
     with ThreadPoolExecutor(1) as thread:
-        waiting = deque(thread.submit(next, items, None) for _ in range(AHEAD))
+        waiting = deque(thread.submit(next, items, None) for _ in range(BATCHES_AHEAD))
         while (item := waiting.popleft().result()) is not None:
             waiting.append(thread.submit(next, items, None))
             yield item

@@ -8,8 +8,8 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
-NUMBERS = [number for number in signal.Signals if number.name in NAMES]
+SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+HANDLED_SIGNALS = [number for number in signal.Signals if number.name in SIGNAL_NAMES]
 """Ctrl-C, SIGTERM, and the signals that Slurm sends before the time of a job is over.
 
 Windows has only the first two.
@@ -32,7 +32,7 @@ class Interrupts:
         """Receive signals in this block, and pass them on to their earlier handlers."""
         handlers: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
-            for number in NUMBERS:
+            for number in HANDLED_SIGNALS:
                 handler = signal.getsignal(number)
                 if callable(handler):
                     handlers[number] = handler

@@ -25,10 +25,10 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import save_tokenizer
 
 COMPARED_ROWS = 8
-TOLERANCE = 2e-3  # the part of the largest logit, or of 1; stored logits may be float16
+KEPT_TOLERANCE = 2e-3  # the part of the largest logit, or of 1; stored logits may be float16
 TOLERANCE_IN_BF16 = 5e-2  # another number of rows in a batch rounds differently
-SEGMENTS = "token_type_ids"
-ADVICE = "leave finetuning.keep out, and the cell is scored without it"
+SEGMENTS_INPUT = "token_type_ids"
+KEEP_ADVICE = "leave finetuning.keep out, and the cell is scored without it"
 
 
 class KeptModelError(Exception):
@@ -59,24 +59,24 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
     except Exception as error:  # transformers may raise anything for a file that it does not expect
         cause = f"{type(error).__name__}: {first_line(error)}"
         raise KeptModelError(
-            f"transformers cannot use its kept model ({cause}); {ADVICE}"
+            f"transformers cannot use its kept model ({cause}); {KEEP_ADVICE}"
         ) from error
 
     largest = max(1.0, float(np.abs(stored).max()))
-    tolerance = TOLERANCE_IN_BF16 if outcome.attempt.compute.bf16 else TOLERANCE
+    tolerance = TOLERANCE_IN_BF16 if outcome.attempt.compute.bf16 else KEPT_TOLERANCE
     difference = float(np.abs(computed - stored).max())
     if not difference <= tolerance * largest:  # this holds for NaN, too
         raise KeptModelError(
             "its kept model does not compute the logits that were scored "
-            f"(off by {difference:.2g}); {ADVICE}"
+            f"(off by {difference:.2g}); {KEEP_ADVICE}"
         )
 
 
 def _set_defaults(folder: Path, tokenizer: PreTrainedTokenizerBase, start: Start) -> None:
     """Set the saved tokenizer's defaults to what its model was given: segments, and padding."""
-    names = [name for name in tokenizer.model_input_names if name != SEGMENTS]
+    names = [name for name in tokenizer.model_input_names if name != SEGMENTS_INPUT]
     if start.segment_types > 1:
-        names.insert(1, SEGMENTS)
+        names.insert(1, SEGMENTS_INPUT)
     pads_left = isinstance(start, NativeStart) and start.pads_left
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))

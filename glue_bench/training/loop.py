@@ -32,7 +32,7 @@ TakeStep = Callable[[Batch, float, int], Tensor]
 """Takes a step with a batch, a learning rate and the step's number from 0, and returns the loss."""
 
 
-def silent(step: int, steps: int, loss: Callable[[], float]) -> None:
+def report_no_steps(step: int, steps: int, loss: Callable[[], float]) -> None:
     """Report nothing."""
 
 
@@ -67,7 +67,7 @@ def train(
     settings: Hyperparameters,
     compute: Compute,
     micro_batch_size: int | None = None,
-    progress: OnStep = silent,
+    progress: OnStep = report_no_steps,
     take_step: TakeStep | None = None,
 ) -> Iterator[float]:
     """Train in place, and yield the mean training loss after each epoch.

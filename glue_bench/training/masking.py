@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import PretrainingSettings
 from glue_bench.training.packing import PackedText
-from glue_bench.training.tokens import move
+from glue_bench.training.tokens import move_to_device
 
 # Of the tokens to predict 80% become [MASK], 10% become a random token, and 10% stay (BERT).
 MASK_BELOW = 0.8
@@ -115,11 +115,11 @@ class MaskedBatch:
     def to(self, device: torch.device) -> "MaskedBatch":
         """Return the same batch on a device."""
         return MaskedBatch(
-            ids=move(self.ids, device),
-            mask=None if self.mask is None else move(self.mask, device),
-            places=move(self.places, device),
-            targets=move(self.targets, device),
-            segments=None if self.segments is None else move(self.segments, device),
+            ids=move_to_device(self.ids, device),
+            mask=None if self.mask is None else move_to_device(self.mask, device),
+            places=move_to_device(self.places, device),
+            targets=move_to_device(self.targets, device),
+            segments=None if self.segments is None else move_to_device(self.segments, device),
         )
 
 
@@ -153,7 +153,7 @@ def training_batch(
     return mask_rows(text, np.array(sequences), vocabulary, mask_probability, generator)
 
 
-def training_batches(
+def masked_training_batches(
     text: PackedText,
     vocabulary: Vocabulary,
     settings: PretrainingSettings,

@@ -21,7 +21,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
-from glue_bench.files import cache_folder, kept_or_made
+from glue_bench.files import cache_folder, read_or_make
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.tokenizers import encode, tokenizer_digest, vocabulary_size
 from glue_bench.training.tokens import Ragged
@@ -29,7 +29,7 @@ from glue_bench.training.tokens import Ragged
 LAYOUT_VERSION = 2  # how texts become sequences; a part of pretraining ids and the cache's key
 SENTENCES_AT_ONCE = 2_000
 PIECE_TOKENS = 512
-SPLITS = ("train", "validation")
+TEXT_SPLITS = ("train", "validation")
 
 ArrayKinds = Mapping[str, type[np.generic]]
 """The arrays of a PackedText by name, with the type of their numbers."""
@@ -98,7 +98,7 @@ def pack(
     """
     packing = Packing(corpus, tokenizer, length, validation_share, pairs)
     packing.check_tokenizer()
-    return kept_or_made(cache_folder() / "corpora" / packing.key, packing.make, packing.read)
+    return read_or_make(cache_folder() / "corpora" / packing.key, packing.make, packing.read)
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class Packing:
         kinds = self.kinds
         with self.corpus.unchanged():
             train_counts = array("q", count_train(self._document_sizes(), self.validation_share))
-            for split in SPLITS:
-                sentences = encode_split(self.corpus, train_counts, split, self.tokenizer)
+            for split in TEXT_SPLITS:
+                sentences = encode_sentences(self.corpus, train_counts, split, self.tokenizer)
                 sequences = pack_sequences(sentences, self.tokenizer, self.length, pairs=self.pairs)
                 if not write_arrays(sequences, folder, split, kinds):
                     raise UserError(
@@ -188,7 +188,7 @@ class Packing:
         if not self.pairs:
             del kinds["cuts"]
         texts = {}
-        for split in SPLITS:
+        for split in TEXT_SPLITS:
             arrays = {
                 name: np.memmap(folder / f"{split}.{name}", kind, "r")
                 for name, kind in kinds.items()
@@ -219,7 +219,7 @@ def count_train(sizes: Iterable[int], share: float) -> Iterator[int]:
         yield size - held_out
 
 
-def encode_split(
+def encode_sentences(
     corpus: Corpus, train_counts: Iterable[int], split: str, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[int, list[int]]]:
     """Yield the tokens of each sentence of one split, after the number of its document.

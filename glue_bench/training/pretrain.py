@@ -20,7 +20,7 @@ from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.records.values import LossPoint, Pretraining, PretrainingRecord
 from glue_bench.training.attempts import run_attempts
 from glue_bench.training.device import Compute
-from glue_bench.training.fixed_steps import FixedSteps, launches_graphs, made_ahead
+from glue_bench.training.fixed_steps import FixedSteps, launches_graphs, make_ahead
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.interrupts import Interrupts
 from glue_bench.training.loop import (
@@ -29,7 +29,7 @@ from glue_bench.training.loop import (
     ProgressReporter,
     make_optimizer,
     rate_factor,
-    silent,
+    report_no_steps,
     update,
 )
 from glue_bench.training.masked_lm import build_masked_lm, masked_losses
@@ -37,12 +37,12 @@ from glue_bench.training.masking import (
     MaskedBatch,
     Vocabulary,
     masked_evaluation_batches,
-    training_batches,
+    masked_training_batches,
 )
 from glue_bench.training.memory import is_out_of_memory, peak_bytes, reset_peak
 from glue_bench.training.pretraining_folder import PretrainingFolder, State
 
-CURVE_POINTS = 100  # points of a training-loss curve
+TRAINING_POINTS = 100  # points of a training-loss curve
 SAVE_SECONDS = 60.0  # seconds between two saved states
 
 
@@ -70,7 +70,7 @@ class Pretrained:
 
 
 def pretrain(
-    job: Pretraining, inputs: Inputs, compute: Compute, *, progress: OnStep = silent
+    job: Pretraining, inputs: Inputs, compute: Compute, *, progress: OnStep = report_no_steps
 ) -> Pretrained:
     """Pretrain an arm to the last step, and keep its checkpoints.
 
@@ -164,7 +164,7 @@ class PretrainingLoop:
             self.resume(saved)
 
         self.fixed_steps: FixedSteps | None = None
-        self.batches = training_batches(
+        self.batches = masked_training_batches(
             self.text["train"], self.vocabulary, settings, self.state.step, is_fixed=is_fixed
         )
         if is_fixed:
@@ -175,7 +175,7 @@ class PretrainingLoop:
                 lambda tensors: masked_losses(self.model, MaskedBatch(**tensors), compute, "mean"),
                 compute,
             )
-            self.batches = made_ahead(self.batches)
+            self.batches = make_ahead(self.batches)
 
         self.interrupts = Interrupts()
         self.is_between_steps = True
@@ -221,7 +221,7 @@ class PretrainingLoop:
         state = self.state
         last_step = self.settings.steps
         validates = is_due(state.step, last_step, self.settings.validations)
-        if state.pending and (validates or is_due(state.step, last_step, CURVE_POINTS)):
+        if state.pending and (validates or is_due(state.step, last_step, TRAINING_POINTS)):
             self.add_point(validates=validates)
         if state.step not in self.kept_steps:
             return

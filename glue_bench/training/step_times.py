@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from glue_bench.config import Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import find_task
 from glue_bench.model.finished import FinishedClassifier, FinishedStart
-from glue_bench.model.fresh import drawing, on_threads
+from glue_bench.model.fresh import fixed_seed, on_threads
 from glue_bench.records.values import Cell, Pretraining
 from glue_bench.training.device import Compute
 from glue_bench.training.evaluate import evaluation_tokens
@@ -46,11 +46,11 @@ from glue_bench.training.tokens import (
 from glue_bench.training.trial import compute_of, padded_length
 
 MOST_STEPS = 5  # of whole batches
-GROWTH = 4  # of the parts of a batch that are tried before a whole one
+PART_GROWTH = 4  # of the parts of a batch that are tried before a whole one
 SAMPLE_BATCHES = 32  # of the rows that are made into tokens
 LONG_SECONDS = 0.1  # of a first step that takes as long as later ones
 SHORT_TOKENS = 16  # of the sequence that a trial of a pretraining begins with
-PASSES = 3  # forward passes that take the time of a step's two passes
+FORWARD_PASSES = 3  # forward passes that take the time of a step's two passes
 
 
 class Divisible(Protocol):
@@ -97,7 +97,7 @@ class StepTimes:
             tokens: those of all steps, without padding.
             read_tokens: those that it only predicts from.
         """
-        passes = (tokens + read_tokens / PASSES) * self.token
+        passes = (tokens + read_tokens / FORWARD_PASSES) * self.token
         return self.build + steps * self.update + passes
 
 
@@ -213,7 +213,7 @@ def growing_parts(batches: Iterator[AnyBatch]) -> Iterator[AnyBatch]:
     for batch in batches:
         while rows < len(batch.ids):
             yield next(batch.parts(rows))
-            rows *= GROWTH
+            rows *= PART_GROWTH
         yield batch
 
 
@@ -266,7 +266,7 @@ def time_cell(cell: Cell, inputs: Inputs, compute: Compute, deadline: float) -> 
     def padded(longest: int) -> int:
         return padded_length(longest, start, compute, settings.max_length)
 
-    with drawing(), on_threads(compute.threads_for(start.hidden_size)):
+    with fixed_seed(), on_threads(compute.threads_for(start.hidden_size)):
         began = time.perf_counter()
         model = cast(Classifier, start.classifier(labels, cell.seed))
         build = time.perf_counter() - began
@@ -308,7 +308,7 @@ def time_evaluation(
     batches = list(evaluation_batches(scored, padding_id, most_tokens, padded, settings.batch_size))
     middle = len(batches) // 2  # the first ones have the longest rows
     shortest = np.array([scored.lengths.argmin()])
-    with drawing(), on_threads(compute.threads_for(start.hidden_size)):
+    with fixed_seed(), on_threads(compute.threads_for(start.hidden_size)):
         began = time.perf_counter()
         model = FinishedClassifier(start)
         build = time.perf_counter() - began
@@ -346,7 +346,7 @@ def time_pretraining(
         for part in batch.parts(settings.micro_batch_size):
             yield masked_losses(model, part, compute, "sum") / max(1, len(batch.targets))
 
-    with drawing(), on_threads(threads):
+    with fixed_seed(), on_threads(threads):
         began = time.perf_counter()
         model = build_masked_lm(arm.start, settings.seed, settings.dropout)
         build = time.perf_counter() - began

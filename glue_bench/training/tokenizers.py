@@ -22,17 +22,17 @@ from tokenizers import (
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from glue_bench.errors import IN_A_FILE, UserError, first_line
-from glue_bench.files import cache_folder, check_file, check_json, kept_or_made, read_file
-from glue_bench.model.locate import locate, read_json, unlike_a_checkpoint
+from glue_bench.files import cache_folder, check_file, check_json, read_file, read_or_make
+from glue_bench.model.locate import explain_no_checkpoint, locate, read_json
 from glue_bench.training.quiet import without_output
 
 TRAINER_VERSION = 1  # the version of `train_tokenizer`, a part of the cache's key
 MAX_VOCABULARY_BYTES = 2**28  # the largest size of a tokenizer's file
 # The largest number of values in a tokenizer's JSON. Gemma's, with 256,000 tokens and 580,000
 # merges, has 2 million.
-MAX_VALUES = 2**22
-MAX_TOKENS = 10**7
-PROBE = (  # the first texts and the second texts of two pairs
+MAX_FILE_VALUES = 2**22
+MAX_VOCABULARY = 10**7
+PROBE_TEXTS = (  # the first texts and the second texts of two pairs
     ["The café's 2 naïve owners, Zoë & Yûki, e-mailed <s> [MASK] 'today'...", "One"],
     [
         "Ünlike   them, 我们 went OUT!\tAgain? [SEP] </s>",
@@ -41,7 +41,7 @@ PROBE = (  # the first texts and the second texts of two pairs
 )
 PROBE_LENGTH = 12
 # Settings that say where a tokenizer was found, or how it was fetched.
-PLACES = {"name_or_path", "is_local", "local_files_only", "cache_dir", "revision", "token"}
+PLACE_KEYS = {"name_or_path", "is_local", "local_files_only", "cache_dir", "revision", "token"}
 # The packages that read a SentencePiece model, and their modules.
 READS_PIECES = {"sentencepiece": "sentencepiece", "protobuf": "google.protobuf"}
 TIKTOKEN = "tiktoken.model"  # a vocabulary that is no SentencePiece model
@@ -49,9 +49,11 @@ NAME_ONE = (
     f"name one with `tokenizer` {IN_A_FILE}, "
     "or by the option `tokenizer` of evaluate, convert and analyse"
 )
-FILES = ("tokenizer*", "vocab*", "*.model", "merges.txt", "*.codes")
+FILE_PATTERNS = ("tokenizer*", "vocab*", "*.model", "merges.txt", "*.codes")
 """Patterns of the files of a tokenizer."""
-SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+BERT_TOKENS = {
+    f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")
+}
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
@@ -86,8 +88,8 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         fault = f"in '{name}' has {len(special)} special tokens and no words"
     elif tokenizer.pad_token_id is None:
         fault = f"of '{name}' has no padding token"
-    elif vocabulary_size(tokenizer) > MAX_TOKENS:
-        fault = f"of '{name}' has ids beyond {MAX_TOKENS:,}"
+    elif vocabulary_size(tokenizer) > MAX_VOCABULARY:
+        fault = f"of '{name}' has ids beyond {MAX_VOCABULARY:,}"
     else:
         return tokenizer
     raise UserError(f"the tokenizer {fault}; {NAME_ONE}")
@@ -96,18 +98,18 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 def _check_tokenizer_file(path: Path) -> None:
     """Refuse a file of a tokenizer that is too large or too deep, or has ids that are too large."""
     if path.suffix == ".json":
-        check_json(read_file(path, MAX_VOCABULARY_BYTES), MAX_VALUES)
+        check_json(read_file(path, MAX_VOCABULARY_BYTES), MAX_FILE_VALUES)
     elif path.suffix in (".txt", ".model"):
         check_file(path, MAX_VOCABULARY_BYTES)
     if path.name == "tokenizer.json" and re.search(rb'":\s*\d{9}', path.read_bytes()):
         # tokenizers before 0.23 aborts the process if memory is short.
-        raise ValueError(f"ids beyond {MAX_TOKENS:,}")
+        raise ValueError(f"ids beyond {MAX_VOCABULARY:,}")
 
 
 def encode_probe(tokenizer: PreTrainedTokenizerBase) -> Mapping[str, list[list[int]]]:
-    """Encode the pairs of PROBE, cut to PROBE_LENGTH tokens."""
+    """Encode the pairs of PROBE_TEXTS, cut to PROBE_LENGTH tokens."""
     return tokenizer(
-        *PROBE,
+        *PROBE_TEXTS,
         truncation=True,
         max_length=PROBE_LENGTH,
         return_token_type_ids=True,
@@ -117,7 +119,7 @@ def encode_probe(tokenizer: PreTrainedTokenizerBase) -> Mapping[str, list[list[i
 
 def _no_tokenizer(name: str, folder: Path, error: Exception) -> UserError:
     """Say why a folder's tokenizer cannot be used. Errors of transformers often do not."""
-    if fault := unlike_a_checkpoint(folder, name):
+    if fault := explain_no_checkpoint(folder, name):
         return UserError(fault)
     if _has_own_code(folder):
         return UserError(
@@ -140,7 +142,7 @@ def _no_tokenizer(name: str, folder: Path, error: Exception) -> UserError:
 
 def _has_files(folder: Path) -> bool:
     """Return whether a folder has any file of a tokenizer."""
-    return any(path.is_file() for pattern in FILES for path in folder.glob(pattern))
+    return any(path.is_file() for pattern in FILE_PATTERNS for path in folder.glob(pattern))
 
 
 def _no_files(name: str, folder: Path) -> str:
@@ -204,7 +206,7 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, name: str, rows: int) -
 
 def segment_types(tokenizer: PreTrainedTokenizerBase) -> int:
     """Return how many segments the tokenizer tells apart: 2 for BERT's, 1 for RoBERTa's."""
-    ids = tokenizer(*PROBE, return_token_type_ids=True, verbose=False)["token_type_ids"]
+    ids = tokenizer(*PROBE_TEXTS, return_token_type_ids=True, verbose=False)["token_type_ids"]
     return 1 + max(max(row) for row in ids)
 
 
@@ -231,21 +233,21 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
-        special_tokens=[*SPECIAL.values(), *continuing],
+        special_tokens=[*BERT_TOKENS.values(), *continuing],
         show_progress=False,
     )
 
     trained.train_from_iterator(texts, trainer)
     tokenizer = wordpiece(trained.get_vocab())  # here inner characters are no special tokens
-    cls = SPECIAL["cls_token"]
-    sep = SPECIAL["sep_token"]
+    cls = BERT_TOKENS["cls_token"]
+    sep = BERT_TOKENS["sep_token"]
 
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
         special_tokens=[(cls, tokenizer.token_to_id(cls)), (sep, tokenizer.token_to_id(sep))],
     )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **BERT_TOKENS)
 
 
 def inner_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> set[str]:
@@ -265,7 +267,7 @@ def inner_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> set[str]:
 
 def wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
     """Return BERT's uncased tokenizer with this vocabulary. It adds no special tokens."""
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL["unk_token"]))
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=BERT_TOKENS["unk_token"]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
@@ -281,7 +283,7 @@ def cached_tokenizer(
         key: identifies the texts and the size of the vocabulary.
         train: trains the tokenizer, if it is not in the cache.
     """
-    return kept_or_made(
+    return read_or_make(
         cache_folder() / "tokenizers" / f"{TRAINER_VERSION}-{key}",
         make=lambda folder: save_tokenizer(train(), folder),
         read=lambda folder: load_tokenizer(str(folder)),
@@ -301,7 +303,7 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
         "probe": [encoded["input_ids"], encoded["token_type_ids"]],
         "truncation_side": tokenizer.truncation_side,
         "split_special_tokens": tokenizer.split_special_tokens,
-        "special": {name: getattr(tokenizer, f"{name}_id") for name in SPECIAL},
+        "special": {name: getattr(tokenizer, f"{name}_id") for name in BERT_TOKENS},
         "all_special_ids": sorted(tokenizer.all_special_ids),
     }
     content["state"] = library.to_str() if library else _saved_state(tokenizer)
@@ -309,7 +311,7 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _saved_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Return the digests of a tokenizer's files, and its settings without PLACES."""
+    """Return the digests of a tokenizer's files, and its settings without PLACE_KEYS."""
     with tempfile.TemporaryDirectory() as folder:
         # A tokenizer of characters or bytes has no vocabulary to save.
         with contextlib.suppress(NotImplementedError):
@@ -320,7 +322,7 @@ def _saved_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     for name, file in files.items():
         state[name] = hashlib.sha256(file).hexdigest()
     for name, value in settings.items():
-        if name not in PLACES:
+        if name not in PLACE_KEYS:
             state[name] = value
     return state
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import HELD_OUT, Hyperparameters
 from glue_bench.data.task_data import TaskData, held_out_rows
-from glue_bench.files import cache_folder, kept_or_made
+from glue_bench.files import cache_folder, read_or_make
 from glue_bench.training.tokenizers import tokenizer_digest
 
 TOKENS_VERSION = 1  # the version of the arrays of `encode_split`, a part of the cache's key
@@ -140,7 +140,7 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
 
     digests = f"{data.digest[:16]}-{tokenizer_digest(tokenizer)[:16]}"
     key = f"{TOKENS_VERSION}-{data.task}-{digests}-{max_length}"
-    splits = kept_or_made(cache_folder() / "tokens" / key, make, read)
+    splits = read_or_make(cache_folder() / "tokens" / key, make, read)
     return TokenisedTask(splits, int(tokenizer.pad_token_id))
 
 
@@ -200,10 +200,10 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """Return the same batch on a device."""
         return Batch(
-            ids=move(self.ids, device),
-            segments=move(self.segments, device),
-            mask=None if self.mask is None else move(self.mask, device),
-            labels=move(self.labels, device),
+            ids=move_to_device(self.ids, device),
+            segments=move_to_device(self.segments, device),
+            mask=None if self.mask is None else move_to_device(self.mask, device),
+            labels=move_to_device(self.labels, device),
             rows=self.rows,
         )
 
@@ -226,7 +226,7 @@ class Batch:
             )
 
 
-def move(tensor: Tensor, device: torch.device) -> Tensor:
+def move_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor of the host to a device.
 
     A GPU copies the tensor by itself: the host does not wait for earlier steps.

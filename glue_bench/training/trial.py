@@ -11,7 +11,7 @@ import torch
 
 from glue_bench.config import NATIVE
 from glue_bench.errors import UserError, first_line
-from glue_bench.model.fresh import drawing
+from glue_bench.model.fresh import fixed_seed
 from glue_bench.model.native import NativeClassifier, NativeStart
 from glue_bench.model.start import Start
 from glue_bench.training.arm_inputs import ArmInputs
@@ -20,7 +20,7 @@ from glue_bench.training.loop import NonFiniteLossError, part_losses, predict, u
 from glue_bench.training.memory import is_out_of_memory
 from glue_bench.training.tokens import Batch, TokenisedTask, collate, encode_split
 
-LABELS = ("first", "second")
+TRIAL_LABELS = ("first", "second")
 # Two logits of one text count as equal up to these parts of the largest difference between texts
 # and of the largest logit. In tiny models of 105 families, rounding makes at most 2e-6 of the
 # largest logit. Dependence on other texts makes 7e-3 of the difference between texts (ConvBERT's
@@ -43,7 +43,7 @@ class Trial:
 
     def classifier(self) -> NativeClassifier:
         """Return the model under a fresh head."""
-        return self.start.classifier(LABELS, seed=0)
+        return self.start.classifier(TRIAL_LABELS, seed=0)
 
     def take_gradients(self, model: NativeClassifier, compute: Compute) -> None:
         """Compute gradients on the batches as a cell does, without an update.
@@ -96,7 +96,7 @@ def check_native(arm: ArmInputs, start: NativeStart) -> None:
     trial = make_trial(arm, start, compute)
 
     try:
-        with drawing():
+        with fixed_seed():
             model = trial.classifier()
             first = predict(model, [trial.together], compute)
             alone = np.concatenate([predict(model, [batch], compute) for batch in trial.alone])
@@ -151,7 +151,7 @@ def works_in(compute: Compute, trial: Trial) -> bool:
     The model counts as working if only memory is too short.
     """
     try:
-        with drawing():
+        with fixed_seed():
             model = trial.classifier()
             trial.take_gradients(model, compute)
             logits = predict(model, [trial.together], compute)

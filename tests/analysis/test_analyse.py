@@ -43,8 +43,8 @@ SMALL = {
         "WORD_PAIRS": 200,
         "FEWER_WORD_PAIRS": 100,
         "TEST_PAIRS": 200,
-        "SUMS": 200,
-        "DRAWS": 2,
+        "SEARCHED_SUMS": 200,
+        "POSITION_DRAWS": 2,
     },
     "positions": {
         "RANDOM_TABLES": 2,
@@ -53,8 +53,8 @@ SMALL = {
         "ATTENTION_ORDERS": 20,
     },
     "subspaces": {"PERMUTATIONS": 100, "SPREAD_DRAWS": 50, "ROTATIONS": 20},
-    "terms": {"DRAWS": 2},
-    "layers": {"DRAWS": 2},
+    "terms": {"ROTATION_DRAWS": 2},
+    "layers": {"LAYER_DRAWS": 2},
     "word_order": {"ORDER_SEQUENCES": 8},
 }
 
@@ -269,7 +269,7 @@ def test_a_checkpoint_of_another_run_is_gone(experiment, text):
 
 
 def test_bad_input_is_refused_before_the_first_is_measured(checkpoints, text, monkeypatch):
-    monkeypatch.setattr("glue_bench.analysis.analyse.MEASURES", {"terms": {"terms": None}})
+    monkeypatch.setattr("glue_bench.analysis.analyse.ENCODER_MEASURES", {"terms": {"terms": None}})
     with pytest.raises(UserError, match="no checkpoint folder"):
         package.analyse([checkpoints["bert"], "./typo"], corpus=text)
 

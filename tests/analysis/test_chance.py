@@ -160,7 +160,7 @@ def small_sizes(monkeypatch):
     """Few pairs and permutations."""
     for name in ("WORD_PAIRS", "FEWER_WORD_PAIRS", "TEST_PAIRS"):
         monkeypatch.setattr(probes, name, 400)
-    monkeypatch.setattr(probes, "SUMS", 200)
+    monkeypatch.setattr(probes, "SEARCHED_SUMS", 200)
     monkeypatch.setattr(positions, "ORDER_PAIRS", 1_000)
     monkeypatch.setattr(subspaces, "PERMUTATIONS", 1_000)
 

@@ -169,8 +169,8 @@ def test_the_bands_of_decoding_come_from_random_tables_that_differ(monkeypatch):
         "WORD_PAIRS": 200,
         "FEWER_WORD_PAIRS": 100,
         "TEST_PAIRS": 200,
-        "SUMS": 100,
-        "DRAWS": 3,
+        "SEARCHED_SUMS": 100,
+        "POSITION_DRAWS": 3,
     }
     for name, size in sizes.items():
         monkeypatch.setattr(probes, name, size)
@@ -195,7 +195,7 @@ def test_attention_of_tokens_to_themselves_is_the_same_in_every_random_order():
 @torch.no_grad()
 def test_only_the_scores_of_the_first_positions_are_measured(monkeypatch):
     monkeypatch.setattr(positions, "SCORE_ORDERS", 3)
-    monkeypatch.setattr(positions, "MAX_POSITIONS", 20)
+    monkeypatch.setattr(positions, "MAX_MEASURED_POSITIONS", 20)
     config = encoder_config("untied-tie-cls", max_position_embeddings=30)
     model = random_model(EncoderModel, config)
     subject = SimpleNamespace(model=model, sum=input_sum(model, 30))
@@ -265,7 +265,7 @@ def test_angles_are_between_the_leading_directions_of_both_tables(
 def test_words_pass_through_the_norm_like_the_sums_that_they_are_compared_with():
     """A norm that only makes all rows longer changes no answer."""
     table = table_of()
-    plain = probes.word_accuracy(table, probes.PLAIN, 300)
+    plain = probes.word_accuracy(table, probes.NO_NORM, 300)
     longer = probes.word_accuracy(table, lambda rows: 50 * rows, 300)
     assert 0.1 < plain < 1
     assert longer == plain
@@ -285,7 +285,7 @@ def test_random_positions_differ_at_every_draw_and_are_as_long_as_the_tables_own
 @pytest.mark.parametrize("words", [40, 90])
 def test_collisions_are_of_different_words(words, monkeypatch):
     """The distances between all words and between all sums are computed."""
-    monkeypatch.setattr(probes, "SUMS", 500)
+    monkeypatch.setattr(probes, "SEARCHED_SUMS", 500)
     table = table_of(words)
     values = {row.measure: row.value for row in probes.collisions(table)}
     word_distances = torch.cdist(table.words, table.words)

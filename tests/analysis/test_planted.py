@@ -222,8 +222,8 @@ def few_pairs(monkeypatch):
         "WORD_PAIRS": 500,
         "FEWER_WORD_PAIRS": 200,
         "TEST_PAIRS": 300,
-        "SUMS": 300,
-        "DRAWS": 2,
+        "SEARCHED_SUMS": 300,
+        "POSITION_DRAWS": 2,
     }
     for name, size in sizes.items():
         monkeypatch.setattr(probes, name, size)
@@ -306,7 +306,7 @@ def test_noise_tells_no_position_and_no_word(decoded_layers):
 
 
 def test_the_nearest_row_by_hand(monkeypatch):
-    monkeypatch.setattr("glue_bench.analysis.probes.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("glue_bench.analysis.probes.PROBE_ROWS_AT_ONCE", 7)
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(30, 5, generator=generator, dtype=torch.float64)
     candidates = torch.randn(50, 5, generator=generator, dtype=torch.float64)
@@ -316,7 +316,7 @@ def test_the_nearest_row_by_hand(monkeypatch):
 
 
 def test_the_nearest_row_of_another_word_by_hand(monkeypatch):
-    monkeypatch.setattr("glue_bench.analysis.probes.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("glue_bench.analysis.probes.PROBE_ROWS_AT_ONCE", 7)
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(30, 5, generator=generator, dtype=torch.float64)
     candidates = torch.randn(50, 5, generator=generator, dtype=torch.float64)
@@ -357,7 +357,7 @@ def test_a_position_in_one_dimension_is_not_by_chance(line, words):
 
 
 def test_sinusoids_by_hand():
-    table = positions.sinusoids(128, 512)
+    table = positions.sinusoid_table(128, 512)
     slowest = table[9, [255, 511]]
     expected = [np.sin(9e-4), np.cos(9e-4)]
     assert slowest == pytest.approx(expected)

@@ -13,7 +13,7 @@ from helpers.tiny_models import SENTENCES
 from glue_bench.analysis import held_out, word_order
 from glue_bench.analysis.held_out import HeldOut
 from glue_bench.analysis.word_order import (
-    DISTANCES,
+    SWAP_DISTANCES,
     order_sums,
     pairs,
     reorder_words,
@@ -27,7 +27,7 @@ from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import train_tokenizer
 
 POSITIONS = 64
-SWAPS = [f"swap_{distance}" for distance in DISTANCES]
+SWAPS = [f"swap_{distance}" for distance in SWAP_DISTANCES]
 RISES = ["shuffle_1", "shuffle_2", "shuffle_3", "reverse"]
 STARTS = ["start_8", "start_16"]
 
@@ -183,7 +183,7 @@ def log_likelihood(log_p: np.ndarray, tokens: list[int], places: list[int]) -> f
 
 
 def test_two_swapped_words_by_hand(tokenizer, monkeypatch):
-    monkeypatch.setattr(word_order, "MAX_TOKENS", 1)  # so few that one swap is made
+    monkeypatch.setattr(word_order, "MAX_HELD_OUT_TOKENS", 1)  # so few that one swap is made
     packed = pack(tokenizer, [(SENTENCES[0],)])
     text = HeldOut(packed, tokenizer)
     (probe,) = text.probes
@@ -330,7 +330,7 @@ def test_segments_are_those_that_the_model_was_trained_with(cut_text):
 
 def test_a_sample_of_a_text_keeps_its_segments(cut_text, monkeypatch):
     packed = cut_text.text
-    monkeypatch.setattr(held_out, "MAX_TOKENS", len(packed.ids) // 2 + 9)
+    monkeypatch.setattr(held_out, "MAX_HELD_OUT_TOKENS", len(packed.ids) // 2 + 9)
     other_cuts = np.roll(packed.cuts, 1)
     sample = replace(cut_text, text=replace(packed, cuts=other_cuts))
     has_two = [bool(probe.masked.segments.any()) for probe in sample.probes]

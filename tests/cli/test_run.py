@@ -12,7 +12,7 @@ from helpers.classifiers import save_classifier
 
 from glue_bench import status
 from glue_bench.config import load_experiment
-from glue_bench.config.shipped import DEMO
+from glue_bench.config.shipped import DEMO_FILE
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Progress
@@ -229,7 +229,7 @@ def test_init_with_pretraining_writes_the_demo_under_another_name(
 ):
     monkeypatch.chdir(tmp_path)
     assert "glue-bench run mine.yaml --dry-run" in glue_bench("init", "mine", "--pretrain").out
-    demo = load_experiment(DEMO)
+    demo = load_experiment(DEMO_FILE)
     assert load_experiment("mine.yaml") == demo.model_copy(update={"name": "mine"})
     assert "concat" in [arm.variant for arm in demo.arms]
 

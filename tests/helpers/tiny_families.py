@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
 from glue_bench.training.quiet import quiet_transformers
-from glue_bench.training.tokenizers import SPECIAL
+from glue_bench.training.tokenizers import BERT_TOKENS
 from helpers.tiny_models import trained_tokenizer
 
 FAMILIES = sorted(MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES)
@@ -202,7 +202,7 @@ def save_tokenizer(folder: Path, texts: tuple[str, ...], *, segments: bool, side
     options = {
         "tokenizer_object": trained_tokenizer(texts, TOKENS).backend_tokenizer,
         "padding_side": side,
-        **SPECIAL,
+        **BERT_TOKENS,
     }
     transformers.PreTrainedTokenizerFast(**options, model_input_names=names).save_pretrained(folder)
     return folder

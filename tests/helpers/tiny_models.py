@@ -44,7 +44,7 @@ from glue_bench.model.tiny import (  # noqa: F401 (which tests take from here)
     tokens,
 )
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.untied import TERMS
+from glue_bench.model.variants.untied import ATTENTION_TERMS
 from glue_bench.training.tokenizers import train_tokenizer
 from helpers import tiny_runs
 
@@ -186,8 +186,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "concat-split": [{"position_share": 0.25}],
     "four-term": [
         {"terms": list(terms)}
-        for count in range(1, len(TERMS))
-        for terms in combinations(TERMS, count)
+        for count in range(1, len(ATTENTION_TERMS))
+        for terms in combinations(ATTENTION_TERMS, count)
     ],
     "position-infused": [{"add_positions": True}],
     "concat-heads": [{"position_size": 0}, {"position_size": 4}],

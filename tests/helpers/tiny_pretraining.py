@@ -29,7 +29,7 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrain import Pretrained, pretrain
 from glue_bench.training.pretraining_folder import PretrainingFolder
-from glue_bench.training.tokenizers import SPECIAL
+from glue_bench.training.tokenizers import BERT_TOKENS
 
 CPU = Compute(torch.device("cpu"), bf16=False, threads=1)
 BF16 = replace(CPU, bf16=True)
@@ -48,12 +48,12 @@ SIZES: dict[str, Any] = {
 
 def word_tokenizer(words: int = WORDS, without: str = "") -> PreTrainedTokenizerFast:
     """Word `Wn` has the id n + 5: ids say which word stood where."""
-    names = [*SPECIAL.values(), *(f"W{number}" for number in range(words))]
+    names = [*BERT_TOKENS.values(), *(f"W{number}" for number in range(words))]
     tokenizer = Tokenizer(
         models.WordLevel({name: index for index, name in enumerate(names)}, unk_token="[UNK]")
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {key: token for key, token in SPECIAL.items() if key != without}
+    special = {key: token for key, token in BERT_TOKENS.items() if key != without}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 

@@ -151,7 +151,7 @@ def test_without_dropout_attention_and_its_gradients_equal_torchs(bias, rows, ma
         )
 
     padding = None if mask is None else LOWEST
-    on_cpu = partial(cpu.attend, padding=padding, scale=SCALE, dropout=0.0)
+    on_cpu = partial(cpu.attend_on_cpu, padding=padding, scale=SCALE, dropout=0.0)
     actual = values_and_gradients(on_cpu, rows, bias)
     expected = values_and_gradients(by_torch, rows, bias)
     torch.testing.assert_close(actual, expected)
@@ -165,7 +165,7 @@ def test_dropout_of_attention_is_of_its_weights(bias):
         weights = (query @ key.mT * SCALE + (0 if bias is None else bias)).softmax(-1)
         return (weights * factors @ value).transpose(1, 2)
 
-    on_cpu = partial(cpu.attend, padding=None, scale=SCALE, dropout=0.4)
+    on_cpu = partial(cpu.attend_on_cpu, padding=None, scale=SCALE, dropout=0.4)
     actual = values_and_gradients(on_cpu, bias=bias)
     expected = values_and_gradients(by_torch, bias=bias)
     torch.testing.assert_close(actual, expected)

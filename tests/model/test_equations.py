@@ -14,7 +14,7 @@ from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.grafts import graft
 from glue_bench.model.start import Start
 from glue_bench.model.variants.base import Variant
-from glue_bench.model.variants.untied import TERMS
+from glue_bench.model.variants.untied import ATTENTION_TERMS
 
 LENGTH = 5
 TOKEN_IDS = torch.tensor([[7, 9, 4, 9, 30], [8, 5, 6, 49, 11]])
@@ -111,7 +111,7 @@ def position_scores_of_add(start: Start, deviation: float) -> Tensor:
     return torch.stack(scores)
 
 
-SEVERAL = [TERMS, TERMS[1:], (TERMS[0], TERMS[3])]
+SEVERAL = [ATTENTION_TERMS, ATTENTION_TERMS[1:], (ATTENTION_TERMS[0], ATTENTION_TERMS[3])]
 
 
 @pytest.mark.parametrize("size", [0.5, 3.0])
@@ -138,8 +138,8 @@ def test_grafted_positions_score_one_another_as_they_do_beside_the_words(variant
         ("add", {}, 1),
         ("untied", {}, 2),
         ("four-term", {}, 4),
-        ("four-term", {"terms": list(TERMS[:3])}, 3),
-        ("four-term", {"terms": [TERMS[0]]}, 1),
+        ("four-term", {"terms": list(ATTENTION_TERMS[:3])}, 3),
+        ("four-term", {"terms": [ATTENTION_TERMS[0]]}, 1),
         ("disentangled", {}, 3),
         ("disentangled", {"terms": ["content-position"]}, 2),
     ],

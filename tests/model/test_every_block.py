@@ -143,7 +143,7 @@ def test_attention_of_bfloat16_is_computed_in_float32():
     generator = torch.Generator().manual_seed(0)
     shape = (2, 9, HEADS, 8)
     given = [torch.randn(shape, generator=generator).bfloat16() for _ in range(3)]
-    attend = partial(cpu.attend, bias=None, padding=None, **PRECISE)
+    attend = partial(cpu.attend_on_cpu, bias=None, padding=None, **PRECISE)
     rounded = attend(*given)
     exact = attend(*(tensor.float() for tensor in given))
     assert torch.equal(rounded, exact.bfloat16())
@@ -153,7 +153,7 @@ def test_gradients_of_attention_in_bfloat16_are_near_float32():
     generator = torch.Generator().manual_seed(0)
     shape = (2, 9, HEADS, 8)
     given = [torch.randn(shape, generator=generator).bfloat16() for _ in range(3)]
-    attend = partial(cpu.attend, bias=None, padding=None, **PRECISE)
+    attend = partial(cpu.attend_on_cpu, bias=None, padding=None, **PRECISE)
     rounded = attend_with_gradients(attend, given)
     exact = attend_with_gradients(attend, [tensor.float() for tensor in given])
     for name, low, high in zip(("mixed", "query", "key", "value"), rounded, exact, strict=True):

@@ -11,7 +11,7 @@ import torch
 from helpers.tiny_models import encoder_config
 
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.fresh import drawing, fresh, on_meta, on_threads, seed_of
+from glue_bench.model.fresh import fixed_seed, fresh, on_meta, on_threads, seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import Add
@@ -37,7 +37,7 @@ def draw_nothing() -> None:
 
 
 def raise_within() -> None:
-    with suppress(ValueError), drawing(5):
+    with suppress(ValueError), fixed_seed(5):
         draw_all()
         raise ValueError("within")
 
@@ -74,7 +74,7 @@ def test_what_is_drawn_follows_from_the_seed_alone(generator):
     numbers = []
     for seed in (1, 1, 2):
         draw()
-        with drawing(seed):
+        with fixed_seed(seed):
             numbers.append(draw())
     assert numbers[0] == numbers[1] != numbers[2]
 

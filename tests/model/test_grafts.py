@@ -266,7 +266,9 @@ def test_every_number_of_a_classifier_is_of_its_start_or_drawn(
                 "what is drawn next": torch.rand(1),
             }
         )
-        monkeypatch.setattr("glue_bench.model.start.unfilled", lambda kind, config: kind(config))
+        monkeypatch.setattr(
+            "glue_bench.model.start.build_unfilled", lambda kind, config: kind(config)
+        )
     assert not [name for name, values in numbers[0].items() if not values.isfinite().all()]
     for name, values in numbers[1].items():
         torch.testing.assert_close(numbers[0][name], values, rtol=0, atol=0)

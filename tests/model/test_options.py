@@ -19,13 +19,13 @@ from glue_bench.model.variants.options import (
     build_variant,
     canonical_options,
     check_variant,
-    declared,
+    declared_options,
 )
-from glue_bench.model.variants.untied import TERMS
+from glue_bench.model.variants.untied import ATTENTION_TERMS
 from glue_bench.sweep.plan import make_plan
 from glue_bench.training.inputs import Inputs
 
-OPTIONS = [(name, option) for name in VARIANTS for option in declared(VARIANTS[name], name)]
+OPTIONS = [(name, option) for name in VARIANTS for option in declared_options(VARIANTS[name], name)]
 WRONG: tuple[Any, ...] = (
     "false",
     "3",
@@ -57,7 +57,7 @@ class Wide(Add):
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_a_value_is_refused_or_can_be_built_and_keeps_its_type(name, option):
     """No value is taken for another type, and a refusal is always a UserError."""
-    default = declared(VARIANTS[name], name)[option].default
+    default = declared_options(VARIANTS[name], name)[option].default
     # Writing the default into a file changes nothing.
     assert canonical_options(name, {option: json.loads(json.dumps(default))}) == {}
     kinds = {bool: (bool,), int: (int,), float: (int, float), str: (str,), list: (list,)}[
@@ -115,7 +115,7 @@ def test_a_wrong_value_is_one_line(name, options, message):
 def test_which_terms_counts_and_not_their_order():
     given = {"terms": ["position-word", "word-word", "word-word"]}
     assert canonical_options("four-term", given) == {"terms": ["word-word", "position-word"]}
-    assert canonical_options("four-term", {"terms": list(reversed(TERMS))}) == {}
+    assert canonical_options("four-term", {"terms": list(reversed(ATTENTION_TERMS))}) == {}
 
 
 @pytest.mark.parametrize("stored", [None, {"share": True, "segments": "input"}], ids=str)

@@ -30,7 +30,7 @@ from glue_bench.model.grafts import graft
 from glue_bench.model.start import Start
 from glue_bench.model.variants.base import Variant
 from glue_bench.model.variants.relative import RelativeBias
-from glue_bench.model.variants.untied import TERMS
+from glue_bench.model.variants.untied import ATTENTION_TERMS
 
 
 def test_the_bias_of_a_distance_is_in_the_bucket_of_t5():
@@ -238,7 +238,7 @@ def test_a_graft_with_normalised_positions_starts_near_the_checkpoint_and_is_not
 
 SUBSETS: list[tuple[str, ...]] = []
 for count in range(1, 5):
-    SUBSETS += combinations(TERMS, count)
+    SUBSETS += combinations(ATTENTION_TERMS, count)
 SUBSETS.remove(("word-word",))
 
 

@@ -11,14 +11,14 @@ from glue_bench.board.compare import open_comparison
 from glue_bench.board.lag import reached_frame
 from glue_bench.board.leaderboard import make_leaderboard
 from glue_bench.board.results import read_results
-from glue_bench.pages.contrasts import LEGEND, NOTHING_COMPARED, statistics_page
-from glue_bench.pages.figures import forest_rows
+from glue_bench.pages.contrasts import CONTRAST_LEGEND, NOTHING_COMPARED, statistics_page
+from glue_bench.pages.figures import arm_forest_rows
 from glue_bench.pages.lags import lags_of
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.numbers import MISSING, abbreviate_number
 from glue_bench.pages.render import to_markdown
 from glue_bench.pages.seeds_needed import difference_page, measured_costs
-from glue_bench.pages.spreads import LEGEND as SPREAD_LEGEND
+from glue_bench.pages.spreads import SPREAD_LEGEND
 
 RATES = {"low": 0.55, "high": 0.9, "higher": 0.9}
 
@@ -60,10 +60,10 @@ def test_each_family_and_column_has_a_legend_line_and_each_line_is_needed(bench,
         assert sum(line.startswith(f"{family}: ") for line in legend) == 1
     families = set()
     for key in ("declared", "reference", "conversion"):
-        if LEGEND[key] in legend:
+        if CONTRAST_LEGEND[key] in legend:
             families.add(key)
     assert families == set(comparison.contrasts["kind"])
-    assert (LEGEND["p_equivalent"] in legend) == ("equivalent" in options)
+    assert (CONTRAST_LEGEND["p_equivalent"] in legend) == ("equivalent" in options)
     assert 3 <= max(len(table.legend) for table in page.tables) <= 8
 
 
@@ -77,7 +77,7 @@ def test_the_planned_pair_of_two_arms_is_shown_once_in_each_column(bench, pair):
     contrast = " - ".join(pair)
     titles = ("Avg. of 3", "CoLA", "MNLI-m", "MNLI-mm")
     assert shown == [["planned (1)", title, contrast] for title in titles]
-    assert [*forest_rows(comparison, "cola").index] == [tuple(pair)]
+    assert [*arm_forest_rows(comparison, "cola").index] == [tuple(pair)]
 
 
 def test_arms_within_the_margin_are_equivalent(bench):

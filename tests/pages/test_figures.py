@@ -23,7 +23,7 @@ from glue_bench.pages.figure_style import (
     panels,
     paper_style,
 )
-from glue_bench.pages.figures import draw_forest, forest_rows, result_figures
+from glue_bench.pages.figures import arm_forest_rows, draw_forest, result_figures
 
 STUDY = Path(__file__).parents[2] / "results" / "study"
 SERIES = (INK, *CYCLE)
@@ -229,16 +229,18 @@ def segments_of(axes):
 
 def rows_of_panel(study, column):
     """The rows of a panel that have a difference, each at its place."""
-    order = forest_rows(study, "validation_loss").index
+    order = arm_forest_rows(study, "validation_loss").index
     places = [*range(9), *(place + 0.5 for place in range(9, 16))]
-    rows = forest_rows(study, column).reindex(order).assign(place=places)
+    rows = arm_forest_rows(study, column).reindex(order).assign(place=places)
     return rows.dropna(subset="difference")
 
 
 def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column(study, forest):
     labels = [label.get_text() for label in forest.axes[0].get_yticklabels()]
     expected = []
-    for (arm, reference), is_planned in forest_rows(study, "validation_loss")["planned"].items():
+    for (arm, reference), is_planned in arm_forest_rows(study, "validation_loss")[
+        "planned"
+    ].items():
         star = "" if is_planned else "*"
         expected.append(f"{arm} - {reference}{star}")
     assert labels == expected

@@ -12,7 +12,7 @@ from helpers.stored import digest
 from glue_bench.analysis.chance import Analysis, Row, row
 from glue_bench.board.compare import open_comparison
 from glue_bench.pages.analysis_files import read_analysis, write_analysis
-from glue_bench.pages.inside import HEADLINES, LEGEND, inside_page
+from glue_bench.pages.inside import HEADLINES, INSIDE_LEGEND, inside_page
 from glue_bench.pages.inside_figures import FIGURES, inside_figures
 from glue_bench.pages.render import to_markdown
 from glue_bench.pages.report import make_report
@@ -99,7 +99,7 @@ def test_an_analysis_without_headlines_has_no_rows():
 def test_the_legend_explains_the_headlines_of_the_table():
     swapped = row("order.swap.1", 0.5, chance=(0.5, 0.5))
     table = inside_page(analysis(headlines=[swapped])).tables[0]
-    assert table.legend == (LEGEND["marks"], LEGEND["order"])
+    assert table.legend == (INSIDE_LEGEND["marks"], INSIDE_LEGEND["order"])
 
 
 def test_each_headline_has_a_line_in_the_legend():
@@ -107,7 +107,7 @@ def test_each_headline_has_a_line_in_the_legend():
     for measure in HEADLINES:
         kind, _, _ = measure.partition(".")
         kinds.add(kind)
-    expected = LEGEND.keys() - {"marks"}
+    expected = INSIDE_LEGEND.keys() - {"marks"}
     assert kinds == expected
 
 

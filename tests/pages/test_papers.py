@@ -10,7 +10,7 @@ from helpers.stored import history_of
 
 from glue_bench.board.results import BANNER, read_results
 from glue_bench.data.tasks import TASKS
-from glue_bench.pages.papers import LEGEND, named_page, paper_page
+from glue_bench.pages.papers import PAPER_LEGEND, named_page, paper_page
 from glue_bench.pages.published import NOT_PRINTED, PAPERS, published_table
 from glue_bench.pages.render import to_markdown
 
@@ -318,12 +318,12 @@ def test_rows_that_are_not_the_official_ones_are_not_called_a_part_of_them(bench
     page = page_of(MADE_UP, bench)
     facts = page.tables[-1].frame.set_index("fact")["value"]
     assert facts["Data"] == "tsv; a part of CoLA; other rows than the official ones of RTE"
-    assert LEGEND["differences"] in page.tables[0].legend
+    assert PAPER_LEGEND["differences"] in page.tables[0].legend
 
 
 def test_a_part_of_the_rows_is_not_called_other_rows(bench):
     bench.finish("cola", 1, partial=True)
-    assert LEGEND["differences"] not in page_of(MADE_UP, bench).tables[0].legend
+    assert PAPER_LEGEND["differences"] not in page_of(MADE_UP, bench).tables[0].legend
 
 
 def test_partial_data_are_marked(bench):

@@ -12,7 +12,7 @@ from glue_bench.board.compare import Comparison, open_comparison
 from glue_bench.board.leaderboard import make_leaderboard, open_leaderboard
 from glue_bench.pages.leaderboard import leaderboard_page, screen_page
 from glue_bench.pages.page import Page
-from glue_bench.pages.render import FORMATS, render, to_html
+from glue_bench.pages.render import PAGE_FORMATS, render, to_html
 from glue_bench.pages.report import make_report
 from glue_bench.pages.screen import print_page
 from glue_bench.pages.table_warnings import (
@@ -147,7 +147,7 @@ def page(too_easy) -> Page:
     return leaderboard_page(make_leaderboard(too_easy))
 
 
-@pytest.mark.parametrize("format", sorted(set(FORMATS) - {"csv"}))
+@pytest.mark.parametrize("format", sorted(set(PAGE_FORMATS) - {"csv"}))
 def test_a_warning_is_in_each_format_that_has_sentences(page, format):
     assert TOO_EASY[:30] in render(page, format)
 

@@ -16,7 +16,7 @@ from glue_bench.board.compare import compare
 from glue_bench.data.diagnostic import Diagnostic
 from glue_bench.data.measures import MEASURES
 from glue_bench.pages.diagnostics import diagnostics_page
-from glue_bench.pages.figures import forest_rows
+from glue_bench.pages.figures import arm_forest_rows
 from glue_bench.pages.latex import to_latex
 from glue_bench.pages.markup import sentence
 from glue_bench.pages.numbers import abbreviate_number, format_number
@@ -169,7 +169,7 @@ def test_rows_of_a_forest_have_the_lowest_loss_on_top_behind_the_planned_ones(be
 
     path = bench.plan(config={"protocol": {"contrasts": [["d", "add"]]}})
     comparison = compare(open_board(path))
-    rows = forest_rows(comparison, "validation_loss")
+    rows = arm_forest_rows(comparison, "validation_loss")
 
     assert [arm for arm, _ in rows.index] == ["d", "b", "c", "e"]
     assert rows["planned"].tolist() == [True, False, False, False]
@@ -181,7 +181,7 @@ def test_rows_of_a_forest_have_the_lowest_loss_on_top_behind_the_planned_ones(be
 def test_rows_of_a_forest_have_the_highest_score_on_top(bench):
     for arm, value in {"add": 0.5, "b": 0.4, "c": 0.7, "d": 0.6}.items():
         bench.finish(arm=arm, value=value)
-    rows = forest_rows(compare(open_board(bench.plan())), "rte")
+    rows = arm_forest_rows(compare(open_board(bench.plan())), "rte")
     assert [arm for arm, _ in rows.index] == ["c", "d", "b"]
 
 

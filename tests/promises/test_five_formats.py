@@ -24,12 +24,12 @@ from glue_bench.board.leaderboard import open_leaderboard
 from glue_bench.board.versus import compare_paths
 from glue_bench.cli import app
 from glue_bench.data.diagnostic import read_diagnostic
-from glue_bench.pages.contrasts import asked_page
+from glue_bench.pages.contrasts import page_of_options
 from glue_bench.pages.diagnostics import diagnostics_page
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.page import Page
 from glue_bench.pages.papers import list_page, named_page
-from glue_bench.pages.render import FORMATS, render
+from glue_bench.pages.render import PAGE_FORMATS, render
 from glue_bench.pages.versus import versus_page
 from glue_bench.pages.versus_figures import versus_figures
 
@@ -70,12 +70,12 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "leaderboard": lambda toy: leaderboard_page(open_leaderboard(toy)),
     "leaderboard of converted arms": lambda _: leaderboard_page(open_leaderboard(CONVERTED)),
     "diagnostics": lambda toy: diagnostics_page(open_board(toy), read_diagnostic(labelled_ax(toy))),
-    "statistics": lambda toy: asked_page(open_comparison(toy), 1.0, None, None),
-    "statistics of converted arms": lambda _: asked_page(
+    "statistics": lambda toy: page_of_options(open_comparison(toy), 1.0, None, None),
+    "statistics of converted arms": lambda _: page_of_options(
         open_comparison(CONVERTED), 1.0, None, None
     ),
-    "planned contrasts": lambda _: asked_page(open_comparison(PLANNED), 1.0, None, None),
-    "power": lambda toy: asked_page(open_comparison(toy), None, 1.0, None),
+    "planned contrasts": lambda _: page_of_options(open_comparison(PLANNED), 1.0, None, None),
+    "power": lambda toy: page_of_options(open_comparison(toy), None, 1.0, None),
     "papers": lambda _: list_page(),
     "anyone's runs": lambda _: versus_page(compare_paths([CONVERTED])),
 }
@@ -119,7 +119,7 @@ def test_every_verb_that_has_formats_is_called():
     assert verbs == {words.split()[0] for words in CALLS.values()}
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", PAGE_FORMATS)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_verb_prints_its_page_in_the_format_that_it_is_given(toy, text_of, name, format):
     places = {"FOLDER": toy, "LABELS": labelled_ax(toy), "CONVERTED": CONVERTED}

@@ -15,7 +15,7 @@ from glue_bench.errors import UserError
 from glue_bench.publish.card import (
     NO_BENCHMARK,
     RESULTS_FILE,
-    UNCHECKED,
+    UNCHECKED_NOTE,
     Card,
     push_card,
     write_card,
@@ -132,12 +132,12 @@ def test_of_a_split_that_was_not_compared_with_the_official_one_the_hub_is_told_
     bench.record(bench.expect("sst2"), 0.8, data={**tsv, "unchecked": ("test",)})
     model_card = card(bench.plan())
     assert {task for task, *_ in stated_scores(model_card)} == {"rte", "sst2"}
-    assert UNCHECKED.format(tasks="QQP") in model_card.text
+    assert UNCHECKED_NOTE.format(tasks="QQP") in model_card.text
     assert NO_BENCHMARK not in model_card.text
 
 
 def test_a_card_of_official_rows_says_nothing_of_other_rows(finished):
-    assert UNCHECKED[-30:] not in card(finished.path).text
+    assert UNCHECKED_NOTE[-30:] not in card(finished.path).text
 
 
 def test_of_rows_that_are_not_the_official_ones_nothing_is_stated(bench):

@@ -17,7 +17,7 @@ from glue_bench.board.column_runs import OTHER_EPOCH
 from glue_bench.board.versus import compare_paths
 from glue_bench.data.measures import AVERAGE
 from glue_bench.publish.every_eval import write_logs
-from glue_bench.publish.samples import REGRESSION
+from glue_bench.publish.samples import REGRESSION_REASON
 
 SCHEMAS = Path(__file__).with_name("every_eval_ever")
 
@@ -163,7 +163,7 @@ def test_a_regression_has_no_lines_and_the_log_says_why(bench, tmp_path):
     bench.finish_predicted("stsb", "add", 0.7)
     log, lines, _ = write(bench, tmp_path / "out")["add"]
     assert {line["evaluation_name"] for line in lines} == {"glue.rte.validation"}
-    assert log["detailed_evaluation_results"]["additional_details"] == {"stsb": REGRESSION}
+    assert log["detailed_evaluation_results"]["additional_details"] == {"stsb": REGRESSION_REASON}
 
 
 def test_a_score_of_an_earlier_epoch_has_no_lines(bench, tmp_path):

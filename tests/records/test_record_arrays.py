@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from glue_bench.records.arrays import arrays_digest, shrunk, widened
+from glue_bench.records.arrays import arrays_digest, shrink, widen
 from glue_bench.records.store import Store
 
 CELL = cell_with()
@@ -19,7 +19,7 @@ PRETRAINING = pretraining_with()
 def test_no_value_of_shrunk_arrays_changes(wide):
     @given(arrays(wide, (2, 3)))
     def stays(values):
-        back = widened(shrunk({"x": values}))["x"]
+        back = widen(shrink({"x": values}))["x"]
         assert back.dtype == wide
         np.testing.assert_array_equal(back, values)
         is_number = values == values  # NaN does not equal itself, and its sign has no meaning

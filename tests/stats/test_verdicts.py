@@ -16,7 +16,7 @@ from glue_bench.errors import UserError
 from glue_bench.stats.runs import ColumnRuns
 from glue_bench.stats.verdicts import (
     NO_COMMON_GROUP,
-    NUMBERS,
+    NUMBER_COLUMNS,
     Group,
     assess,
     equivalence,
@@ -103,7 +103,7 @@ def test_a_row_for_each_arm_but_the_reference_the_average_first():
 
 def test_a_row_has_every_number():
     frame = verdicts_of(draw(seeds=6))
-    assert frame[NUMBERS].notna().all(axis=None)
+    assert frame[NUMBER_COLUMNS].notna().all(axis=None)
 
 
 def test_an_adjusted_p_value_is_p_times_the_family():
@@ -121,7 +121,7 @@ def test_the_smallest_difference_is_half_the_width_of_the_interval():
 def test_one_seed_has_a_difference_and_nothing_else():
     frame = verdicts_of(draw(seeds=1))
     assert frame["difference"].notna().all()
-    assert frame[NUMBERS[1:]].isna().all(axis=None)
+    assert frame[NUMBER_COLUMNS[1:]].isna().all(axis=None)
     assert set(frame["verdict"]) == {""}
     assert frame["why"].iloc[0] == "one seed does not show how much scores vary (high, low)"
 
@@ -203,7 +203,7 @@ def test_wnli_changes_no_number_of_the_average():
     averages = []
     for frame in with_and_without_wnli():
         is_average = frame["column"] == "average"
-        averages.append(frame.loc[is_average, NUMBERS])
+        averages.append(frame.loc[is_average, NUMBER_COLUMNS])
     np.testing.assert_array_equal(*averages)
 
 
@@ -331,8 +331,8 @@ def test_arms_that_no_contrast_names_change_no_planned_row(case):
     frame = declared_verdicts([assess_all(columns)], PLANNED)
     expected = declared_verdicts(assess_first_four(columns), PLANNED)
     assert frame["column"].unique().tolist() == ["average", "rte", "cola"]
-    numbers = frame[NUMBERS].to_numpy(float)
-    expected_numbers = expected[NUMBERS].to_numpy(float)
+    numbers = frame[NUMBER_COLUMNS].to_numpy(float)
+    expected_numbers = expected[NUMBER_COLUMNS].to_numpy(float)
     np.testing.assert_allclose(numbers, expected_numbers, rtol=1e-13)
 
 
@@ -461,7 +461,7 @@ def test_only_pretrainings_that_the_reference_has_count():
     incomplete = without_runs(runs, is_third & is_of_reference)
     frame = verdicts_of([incomplete])
     expected = verdicts_of([without_runs(runs, is_third)])
-    pd.testing.assert_frame_equal(frame[NUMBERS], expected[NUMBERS])
+    pd.testing.assert_frame_equal(frame[NUMBER_COLUMNS], expected[NUMBER_COLUMNS])
     assert set(frame["n_arm"]) == {2}
 
 
@@ -473,8 +473,8 @@ def test_an_arm_that_lacks_a_pretraining_takes_none_from_the_others():
     without_higher = without_runs(runs, is_of_higher)
     frame = verdicts_of([incomplete]).set_index("arm")
     expected = verdicts_of([without_higher]).set_index("arm")
-    numbers = frame.loc["high", NUMBERS]
-    pd.testing.assert_series_equal(numbers, expected.loc["high", NUMBERS])
+    numbers = frame.loc["high", NUMBER_COLUMNS]
+    pd.testing.assert_series_equal(numbers, expected.loc["high", NUMBER_COLUMNS])
     assert frame["why"]["higher"] == "1 of 3 pretraining seeds are missing (higher)"
 
 

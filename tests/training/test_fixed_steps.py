@@ -16,7 +16,7 @@ from torch import Tensor
 import glue_bench.training.pretrain as module
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training.device import Compute
-from glue_bench.training.fixed_steps import AHEAD, FixedSteps, launches_graphs, made_ahead
+from glue_bench.training.fixed_steps import BATCHES_AHEAD, FixedSteps, launches_graphs, make_ahead
 from glue_bench.training.loop import update
 from glue_bench.training.masked_lm import masked_losses
 from glue_bench.training.masking import MaskedBatch, Vocabulary, mask_rows
@@ -201,27 +201,27 @@ def test_graphs_are_launched_where_a_step_was_captured():
 
 
 def test_items_come_in_their_order():
-    assert list(made_ahead(iter(range(20)))) == list(range(20))
+    assert list(make_ahead(iter(range(20)))) == list(range(20))
 
 
 def test_no_more_items_are_made_than_asked_for_and_some_ahead():
     made: list[int] = []
     source = (made.append(number) or number for number in count())
-    with closing(made_ahead(source)) as items:
+    with closing(make_ahead(source)) as items:
         assert list(islice(items, 3)) == [0, 1, 2]
-    assert len(made) <= 3 + AHEAD
+    assert len(made) <= 3 + BATCHES_AHEAD
 
 
 def test_the_thread_ends_with_the_last_item():
     before = threading.active_count()
-    with closing(made_ahead(count())) as items:
+    with closing(make_ahead(count())) as items:
         next(items)
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
 
 
 def test_an_error_in_the_making_of_an_item_is_raised_in_its_place():
-    items = made_ahead(1 // number for number in (1, 1, 0, 1))
+    items = make_ahead(1 // number for number in (1, 1, 0, 1))
     assert [next(items), next(items)] == [1, 1]
     with pytest.raises(ZeroDivisionError):
         next(items)

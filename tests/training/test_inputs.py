@@ -19,7 +19,7 @@ from glue_bench.records.values import Plan
 from glue_bench.sweep.plan import make_plan, settle_jobs
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
+from glue_bench.training.tokenizers import BERT_TOKENS, train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 DISTILBERT = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
@@ -158,7 +158,7 @@ def save(folder: Path, second: int = 1, types: int = 2) -> str:
     for part in state["post_processor"]["pair"]:
         next(iter(part.values()))["type_id"] *= second
     library = Tokenizer.from_str(json.dumps(state))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=library, **SPECIAL)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=library, **BERT_TOKENS)
     tokenizer.save_pretrained(folder)
     return str(folder)
 

@@ -21,7 +21,7 @@ from glue_bench.errors import UserError
 from glue_bench.model.native import COUNT_ENDS, read_native
 from glue_bench.sweep.plan import make_plan
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.tokenizers import SPECIAL, load_tokenizer
+from glue_bench.training.tokenizers import BERT_TOKENS, load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 WITH_OTHER_TABLES = ("mpnet", "esm", "opt", "biogpt", "distilbert", "bart", "mvp")
@@ -42,7 +42,7 @@ def texts():
 def save_checkpoint(folder: Path, family: str, texts: tuple[str, ...], **tokens: str) -> Path:
     """Save a family's tiny model, with a tokenizer that has these special tokens, too."""
     random_classifier(family).base_model.save_pretrained(folder)
-    return save_tokenizer(folder, texts, SPECIAL | tokens)
+    return save_tokenizer(folder, texts, BERT_TOKENS | tokens)
 
 
 def save_tokenizer(folder: Path, texts: tuple[str, ...], special: dict[str, str]) -> Path:

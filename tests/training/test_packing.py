@@ -295,10 +295,10 @@ def test_no_special_token_is_ever_asked_for_or_put_in_as_a_random_one():
 
 def test_ids_that_no_token_has_are_never_drawn_and_tokens_beyond_a_gap_are_masked():
     vocabulary = {"a": 7, "b": 40, "c": 3000}
-    for token_id, name in enumerate(tokenizers.SPECIAL.values()):
+    for token_id, name in enumerate(tokenizers.BERT_TOKENS.values()):
         vocabulary[name] = token_id
     library = tokenizers.wordpiece(vocabulary)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=library, **tokenizers.SPECIAL)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=library, **tokenizers.BERT_TOKENS)
     assert Vocabulary.of(tokenizer).regular.tolist() == [7, 40, 3000]
 
 

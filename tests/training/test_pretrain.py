@@ -200,7 +200,7 @@ def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_as
     tmp_path, monkeypatch
 ):
     full_curve = Tiny.of(tmp_path / "full", steps=19, validations=10).finish().record.losses
-    monkeypatch.setattr(module, "CURVE_POINTS", 7)
+    monkeypatch.setattr(module, "TRAINING_POINTS", 7)
     curve = Tiny.of(tmp_path / "short", steps=19, validations=10).finish().record.losses
     assert [point.step for point in full_curve] == list(range(1, 20))
     validated = [point.step for point in curve if point.validation_loss is not None]
@@ -334,7 +334,7 @@ def assert_same_weights(first: Tiny, second: Tiny, step: int) -> None:
 def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatch, losses, arm):
     """It may be interrupted between two points, and draw other random numbers meanwhile."""
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
-    monkeypatch.setattr(module, "CURVE_POINTS", losses)
+    monkeypatch.setattr(module, "TRAINING_POINTS", losses)
     unbroken = Tiny.of(tmp_path / "unbroken", *arm, checkpoints=[9], validations=2)
     broken = Tiny.of(tmp_path / "broken", *arm, checkpoints=[9], validations=2)
     expected = unbroken.finish()

@@ -19,7 +19,7 @@ from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
+from glue_bench.training.tokenizers import BERT_TOKENS, train_tokenizer
 from glue_bench.training.tokens import collate
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -55,7 +55,7 @@ def test_logits_of_pairs_are_those_with_segments_where_the_encoder_has_weights_f
         offered.append("token_type_ids")  # the tokenizer says the opposite of what is true
 
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=vocabulary, **SPECIAL, model_input_names=offered
+        tokenizer_object=vocabulary, **BERT_TOKENS, model_input_names=offered
     )
     tokenizer.save_pretrained(tmp_path)
 

@@ -18,7 +18,7 @@ from transformers import DebertaV2Config, PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError
 from glue_bench.training.tokenizers import (
-    SPECIAL,
+    BERT_TOKENS,
     cached_tokenizer,
     encode,
     load_tokenizer,
@@ -69,7 +69,7 @@ def test_a_vocabulary_equals_tokenizers_own_training_with_sorted_inner_character
     plain = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     plain.normalizer = normalizers.BertNormalizer(lowercase=True)
     plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    first = [*SPECIAL.values(), *inner]
+    first = [*BERT_TOKENS.values(), *inner]
     trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=first, show_progress=False)
     plain.train_from_iterator(texts, trainer)
 
@@ -222,7 +222,7 @@ def changed(tokenizer, change):
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     change(state)
     return PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(state)), **SPECIAL
+        tokenizer_object=Tokenizer.from_str(json.dumps(state)), **BERT_TOKENS
     )
 
 
@@ -254,7 +254,7 @@ COUNTS = {
         tokenizer, lambda state: state["post_processor"]["pair"][-2]["Sequence"].update(type_id=2)
     ),
     "code": lambda tokenizer: type("Backwards", (type(tokenizer),), {"__call__": backwards})(
-        tokenizer_object=tokenizer.backend_tokenizer, **SPECIAL
+        tokenizer_object=tokenizer.backend_tokenizer, **BERT_TOKENS
     ),
 }
 COUNTS_NOT = {
@@ -273,7 +273,7 @@ def all_that_it_decides(tokenizer):
     values = [
         encode(tokenizer, ["[MASK] Anna", *TEXTS]),
         sorted(tokenizer.all_special_ids),
-        [getattr(tokenizer, f"{name}_id") for name in SPECIAL],
+        [getattr(tokenizer, f"{name}_id") for name in BERT_TOKENS],
     ]
     for length in (5, 32):
         encoded = tokenizer(
@@ -302,9 +302,9 @@ SEQUENCES = {
 @pytest.mark.parametrize("kind", SEQUENCES)
 def test_words_follow_the_vocabularys_marks_between_separators(kind):
     sequence = SEQUENCES[kind].split()
-    names = [*dict.fromkeys([*SPECIAL.values(), *sequence, "Ġ" * (kind == "bytes") or "▁"])]
+    names = [*dict.fromkeys([*BERT_TOKENS.values(), *sequence, "Ġ" * (kind == "bytes") or "▁"])]
     model = models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="[UNK]")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), **SPECIAL)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), **BERT_TOKENS)
     ids = np.array(tokenizer.convert_tokens_to_ids(sequence))
     texts = []
     for spans in WordRule.of(tokenizer).stretches(ids):

@@ -12,7 +12,7 @@ from glue_bench.model.grafts import graft
 from glue_bench.model.parity import random_tokens
 from glue_bench.model.start import Start, encoder, weights_digest
 from glue_bench.training.convert import relative_error
-from glue_bench.training.tokenizers import SPECIAL, tokenizer_digest, train_tokenizer
+from glue_bench.training.tokenizers import BERT_TOKENS, tokenizer_digest, train_tokenizer
 
 
 @pytest.mark.parametrize("variant", ["untied", "concat-split", "none"])
@@ -47,7 +47,7 @@ def test_swapped_special_tokens_change_the_digest_of_a_tokenizer():
 
     def with_tokens(**changes: str) -> str:
         tokenizer = PreTrainedTokenizerFast(
-            tokenizer_object=plain.backend_tokenizer, **SPECIAL | changes
+            tokenizer_object=plain.backend_tokenizer, **BERT_TOKENS | changes
         )
         return tokenizer_digest(tokenizer)
 

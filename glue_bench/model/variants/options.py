@@ -37,7 +37,7 @@ class Option(NamedTuple):
 
 
 @cache
-def declared(variant: type[Variant], name: str) -> Mapping[str, Option]:
+def declared_options(variant: type[Variant], name: str) -> Mapping[str, Option]:
     """Return the options of a variant: its own, then `segments`, which every variant has.
 
     Args:
@@ -104,7 +104,7 @@ def check_variant(name: str, options: Mapping[str, Any], place: str = "") -> dic
         raise UserError(f"{fault} ({advice}, or glue_bench.load_plugins([FILE]))")
 
     variant = f"variant '{name}'"
-    permitted = declared(VARIANTS[name], name)
+    permitted = declared_options(VARIANTS[name], name)
     parsed: dict[str, Any] = {}
 
     for option, value in options.items():
@@ -138,7 +138,7 @@ def canonical_options(name: str, options: Mapping[str, Any] | None) -> dict[str,
     """
     canonical: dict[str, Any] = {}
     for option, value in check_variant(name, options or {}).items():
-        kind, default = declared(VARIANTS[name], name)[option]
+        kind, default = declared_options(VARIANTS[name], name)[option]
         written = kind.dump_python(value, mode="json", warnings=False)
         if written != default:
             canonical[option] = written

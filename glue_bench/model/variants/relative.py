@@ -27,7 +27,7 @@ from glue_bench.model.variants.base import (
 BUCKETS = 32
 MAX_DISTANCE = 128
 """The distance from which on all distances share a bucket, as in T5."""
-TERMS = ("content-position", "position-content")
+DISENTANGLED_TERMS = ("content-position", "position-content")
 
 
 class RelativeBias(nn.Module):
@@ -244,7 +244,10 @@ class Disentangled(Variant):
     position_tables: Mapping[str, int] | None = {}
 
     def __init__(
-        self, dims: Dimensions, *, terms: Annotated[Sequence[str], some_of(*TERMS)] = TERMS
+        self,
+        dims: Dimensions,
+        *,
+        terms: Annotated[Sequence[str], some_of(*DISENTANGLED_TERMS)] = DISENTANGLED_TERMS,
     ) -> None:
         super().__init__(dims)
         self.terms = frozenset(terms)

@@ -26,7 +26,7 @@ from glue_bench.model.variants.base import (
 )
 from glue_bench.model.variants.relative import BUCKETS, RelativeBias
 
-TERMS = ("word-word", "word-position", "position-word", "position-position")
+ATTENTION_TERMS = ("word-word", "word-position", "position-word", "position-position")
 
 
 class PositionModules(NamedTuple):
@@ -325,7 +325,10 @@ class FourTerm(Variant):
     source = "Ke, He & Liu 2021"
 
     def __init__(
-        self, dims: Dimensions, *, terms: Annotated[Sequence[str], some_of(*TERMS)] = TERMS
+        self,
+        dims: Dimensions,
+        *,
+        terms: Annotated[Sequence[str], some_of(*ATTENTION_TERMS)] = ATTENTION_TERMS,
     ) -> None:
         super().__init__(dims)
         self.terms = frozenset(terms)
