@@ -19,6 +19,7 @@ last bits, and count half. An encoder without positions prefers exactly 50% of t
 rises of 0. An encoder that uses distances alone has a rise of 0 for a moved start.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -241,7 +242,7 @@ def pairs(probe: Probe, distance: int, index: int, text: HeldOut) -> list[tuple[
                 candidates.append((first, second))
     if not candidates:
         return []
-    count = min(MAX_SWAPS, -(-MAX_HELD_OUT_TOKENS // len(text.text.ids)), len(candidates))
+    count = min(MAX_SWAPS, math.ceil(MAX_HELD_OUT_TOKENS / len(text.text.ids)), len(candidates))
     generator = np.random.default_rng([VALIDATION_SEED, distance, index])
     chosen = generator.choice(len(candidates), count, replace=False)
     return [candidates[number] for number in chosen]

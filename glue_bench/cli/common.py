@@ -17,13 +17,13 @@ from glue_bench.terminal import Screen, echo
 STATUS = {"": 0, "failed": 1, "refused": 2, "interrupted": 130, "terminated": 143}
 """The status of a process by how it ended."""
 OPTION_CUTOFF = 0.9
-"""The `cutoff` of get_close_matches above which the name of an option was meant."""
+"""The `cutoff` of get_close_matches above which an unknown option is a misspelled one."""
 MAX_LINES = 100
 """How many lines are printed of a list that comes from a file of others."""
 MIN_WRAPPED_WIDTH = 14
-"""Columns of the terminal that a column of wrapped text keeps."""
+"""The least width of a column of wrapped text, in characters."""
 UNLIMITED_WIDTH = 1000
-"""The width of a table in a pipe, which has none to fit into: cutting cells would lose data."""
+"""The width of a table in a pipe: to cut cells there would lose data."""
 
 Plugins = Annotated[
     list[Path] | None,
@@ -49,7 +49,6 @@ Format = Annotated[
         "terminal what fits there.",
     ),
 ]
-
 
 COMPARE_FOLDERS = "glue-bench compare DIR/A DIR/B compares the arms of several experiments"
 EXTRA_WORDS = {
@@ -117,7 +116,7 @@ def refuse_setting(error: TyperException) -> None:
 
 
 def split_names(texts: list[str] | None, option: str) -> list[str]:
-    """List the names that an option has been given: A,B or repeated.
+    """Return the names that an option has been given as A,B or repeatedly.
 
     Raises UserError for an empty name.
     """
@@ -134,7 +133,7 @@ def split_names(texts: list[str] | None, option: str) -> list[str]:
 
 
 def print_or_write(text: str, output: Path | None) -> None:
-    """Print a text, or write it to a file, which a full disk leaves as it was."""
+    """Print a text, or write it to a file. If the disk is full, the file stays as it was."""
     if output is None:
         echo(text, nl=False)
     else:
@@ -151,7 +150,7 @@ def check_output(output: Path | None, suffix: str = "") -> None:
 
 
 def fail_with_findings(line: str, findings: Sequence[object]) -> None:
-    """Print findings below a line to standard error, and exit with status 1, if there are any."""
+    """If there are findings, print them below a line to standard error, and exit with status 1."""
     if findings:
         echo(f"warning: {line}:", fg="yellow", err=True)
         echo_some(findings, err=True)

@@ -1,5 +1,6 @@
 """The sections of an experiment file that say how cells are fine-tuned and arms are pretrained."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -80,7 +81,7 @@ class Hyperparameters(Section):
 
     def steps_per_epoch(self, rows: int) -> int:
         """Count the updates of an epoch that reads `rows` rows; the last batch may be smaller."""
-        return -(-rows // self.batch_size)
+        return math.ceil(rows / self.batch_size)
 
     def steps(self, in_epoch: int) -> int:
         """Count the updates of a run whose epochs have `in_epoch` updates."""

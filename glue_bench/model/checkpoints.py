@@ -1,4 +1,4 @@
-"""The reading of checkpoints of all known families: translation, and checks."""
+"""Read checkpoints of all known families: translate their names and settings, and check them."""
 
 import argparse
 import re
@@ -37,8 +37,9 @@ from glue_bench.model.start import Start, fitting_head
 TUPE_DECODER = "decoder.lm_head.weight"
 POOLER_PREFIX = "pooler."
 BASE_PREFIX = "base."
+"""How the names of an encoder's weights begin in a file that we have saved with a head."""
 TUPE_VALUES = {"encoder_normalize_before": False, "rel_pos_bins": 32, "max_rel_pos": 128}
-"""Settings of TUPE that have to have these values here; a file without them has these values."""
+"""The only values of these TUPE settings that are read; a file without a setting has its value."""
 TUPE_DEFAULTS = {"dropout": 0.1, "attention_dropout": 0.1}
 """Values that TUPE's code uses if a file does not have them."""
 FAIRSEQ_METERS = [
@@ -76,7 +77,7 @@ def _read_folder(folder: Path, name: str) -> Start:
     """Read a folder of transformers or of ours."""
     settings = read_json(folder / "config.json")
     family = _family(settings, name)
-    kind = settings.get("position_embedding_type")
+    positions = settings.get("position_embedding_type")
 
     try:
         config = _our_config(settings) if family is None else _translated_config(settings, family)
@@ -85,41 +86,41 @@ def _read_folder(folder: Path, name: str) -> Start:
         raise UserError(f"checkpoint '{name}': config.json does not fit: {reason}") from error
 
     raw = read_weights(folder)
-    leaves_head = any(key.startswith("classifier.") for key in raw)
+    has_unused_head = any(key.startswith("classifier.") for key in raw)
 
     if family is None:
         weights, head = _our_weights(raw)
         start = _checked_start(name, config, weights, head)
-    elif kind in DISTANCE_TABLES:
+    elif positions in DISTANCE_TABLES:
         check_relative(name, settings, raw, family)
         weights, head = family.translate(raw, config.pad_token_id)
-        to_relative(config, weights, kind)
+        to_relative(config, weights, positions)
         start = _checked_start(name, config, weights, head)
     else:
         weights, head = family.translate(raw, config.pad_token_id)
         start = _checked_start(name, config, weights, head)
         check_parity(folder, start)
 
-    return replace(start, leaves_head=leaves_head)
+    return replace(start, has_unused_head=has_unused_head)
 
 
 def _family(settings: Mapping[str, Any], name: str) -> Family | None:
     """Return the family of a configuration, None for one of ours. Raises UserError for others."""
-    kind = settings.get("model_type")
+    model_type = settings.get("model_type")
     positions = settings.get("position_embedding_type", "absolute")
-    known_kinds = [*FAMILIES, EncoderConfig.model_type]
-    if kind not in known_kinds:
-        advice = f"only {', '.join(known_kinds)} can become a variant, others run as they are"
-        fault = f"is of model_type {quoted(kind)}"
+    known_types = [*FAMILIES, EncoderConfig.model_type]
+    if model_type not in known_types:
+        advice = f"only {', '.join(known_types)} can become a variant, others run as they are"
+        fault = f"is of model_type {quoted(model_type)}"
         raise UserError(f"checkpoint '{name}' {fault}; {advice}: native")
-    if kind == "bert" and positions in DISTANCE_TABLES:
+    if model_type == "bert" and positions in DISTANCE_TABLES:
         return relative_family(positions)
     if positions != "absolute":  # transformers 5 silently reads them as absolute ones
         fault = f"has {quoted(positions)} positions; only absolute are read"
         raise UserError(
             f"checkpoint '{name}' {fault}, and of BERT also {' and '.join(DISTANCE_TABLES)}"
         )
-    return FAMILIES.get(kind)
+    return FAMILIES.get(model_type)
 
 
 def _our_config(settings: Mapping[str, Any]) -> EncoderConfig:
@@ -136,7 +137,10 @@ def _translated_config(settings: Mapping[str, Any], family: Family) -> EncoderCo
 
 
 def _our_weights(raw: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Divide weights that we have saved into the weights of EncoderModel and of a head."""
+    """Divide the weights of a file that we have saved: those of EncoderModel, and those of a head.
+
+    The weights of a head are all weights of the file, under the names of the model with the head.
+    """
     weights: dict[str, Tensor] = {}
     base_weights: dict[str, Tensor] = {}
     for key, tensor in raw.items():
@@ -151,7 +155,7 @@ def _our_weights(raw: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str
 def _checked_start(
     name: str, config: EncoderConfig, weights: dict[str, Tensor], head: Mapping[str, Tensor]
 ) -> Start:
-    """Make a start of these weights.
+    """Check that the weights are those of an encoder with this configuration, and make its start.
 
     A head that is not whole, or not of this encoder's shapes, is left out. Raises UserError for an
     encoder that is not whole, or of other shapes.

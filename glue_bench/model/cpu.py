@@ -185,7 +185,7 @@ def draw_kept(shape: torch.Size | tuple[int, ...], rate: float) -> UInt8[Tensor,
     The probability is that to the nearest 2^-16.
     """
     count = math.prod(shape)
-    words = torch.empty(-(-count // LANES), dtype=torch.int64)
+    words = torch.empty(math.ceil(count / LANES), dtype=torch.int64)
     # The whole range is drawn: without a lower end the top bit would always be 0.
     words.random_(-(2**63), None)
     bits = words.view(torch.int16)[:count].view(shape)

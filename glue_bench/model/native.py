@@ -241,7 +241,7 @@ def read_native(
         config,
         {key: tensor for key, tensor in base.state_dict().items() if key not in absent},
         AS_PUBLISHED,
-        leaves_head=bool(head) and head.isdisjoint(loaded.report["missing_keys"]),
+        has_unused_head=bool(head) and head.isdisjoint(loaded.report["missing_keys"]),
         reads_segments=loaded.takes_segments,
         pads_left=config.model_type in READ_LAST,
         longest=longest_text(loaded, tokenizer),

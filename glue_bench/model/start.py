@@ -31,7 +31,7 @@ class Start:
         head: The weights of EncoderForMaskedLM's head, if the checkpoint has a whole head that
             fits.
         name: The name by which the user calls the checkpoint.
-        leaves_head: Whether the checkpoint has a trained classification head, which is not used.
+        has_unused_head: Whether the checkpoint has a trained classification head.
     """
 
     config: EncoderConfig
@@ -41,7 +41,7 @@ class Start:
     variance_kept: Mapping[str, float] = field(default_factory=dict)
     head: Mapping[str, Tensor] = field(default_factory=dict)
     name: str = ""
-    leaves_head: bool = False
+    has_unused_head: bool = False
 
     @cached_property
     def digest(self) -> str | None:

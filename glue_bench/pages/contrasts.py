@@ -21,7 +21,7 @@ from glue_bench.stats.verdicts import equivalence
 CSV_DECIMALS = 6
 DEFAULT_POWER = 0.8
 KIND_TITLES = {"declared": "planned", "conversion": "conversion", "reference": "from reference"}
-"""The kinds of contrasts in the order of the table, and their names there."""
+"""How the table calls the kinds of contrasts, in its order."""
 CONTRAST_LEGEND = {
     "difference": "Difference: the first arm less the second, in points; of Val. loss in nats, "
     "where below 0 is better. Seeds agreeing: how many of the seeds have its sign.",
@@ -41,7 +41,7 @@ CONTRAST_LEGEND = {
     "p_equivalent": "Equivalent: the whole interval lies within the margin. p (equivalent): two "
     "one-sided tests, each at half of 5%, corrected as the interval is.",
 }
-"""The legend lines by the column or the family of contrasts that they explain."""
+"""The legend lines by the column or the kind of contrasts that they explain."""
 NOTHING_COMPARED = (
     "Nothing is compared: no table of the leaderboard has two arms. "
     "`glue-bench compare DIR/A DIR/B` compares arms of several experiments."
@@ -89,7 +89,8 @@ def page_of_options(
 def statistics_page(comparison: Comparison, equivalent: float | None = None) -> Page:
     """Make the page of contrasts and spreads; as CSV and JSON it has all contrasts.
 
-    With a margin `equivalent` each contrast has its test; raises as `equivalence`.
+    With a margin `equivalent` each contrast has the test of `equivalence`, which may raise
+    UserError.
     """
     contrasts = comparison.contrasts
     if equivalent is not None:
@@ -134,8 +135,7 @@ def contrasts_table(comparison: Comparison, contrasts: DataFrame) -> Table:
     )
     if contrasts.empty:
         return replace(table, caption=NOTHING_COMPARED)
-    (explained,) = with_legend([table], CONTRAST_LEGEND, chosen["kind"].unique())
-    return explained
+    return with_legend([table], CONTRAST_LEGEND, chosen["kind"].unique())[0]
 
 
 def chosen_contrasts(comparison: Comparison, contrasts: DataFrame) -> DataFrame:
@@ -145,9 +145,9 @@ def chosen_contrasts(comparison: Comparison, contrasts: DataFrame) -> DataFrame:
     declared_pairs = {frozenset(pair) for pair in comparison.board.protocol.contrasts}
     pairs = zip(contrasts["arm"], contrasts["reference"], strict=True)
     is_declared = np.array([frozenset(pair) in declared_pairs for pair in pairs], dtype=bool)
-    # A planned contrast with the reference is shown once, as a planned contrast. In other columns
-    # it is shown twice, because the two tests are corrected for different numbers of contrasts,
-    # unless there are only two arms.
+    # A planned contrast with the reference is shown once in the primary column, as a planned one.
+    # In other columns it is shown twice, because the two tests are corrected for different numbers
+    # of contrasts. If both numbers are 1, they are the same test.
     is_same_test = (contrasts["family"] == 1) & (len(declared_pairs) == 1)
     is_of_reference = contrasts["kind"] == "reference"
     is_repeated = is_of_reference & is_declared & (is_primary | is_same_test)
@@ -161,7 +161,11 @@ def chosen_contrasts(comparison: Comparison, contrasts: DataFrame) -> DataFrame:
 
 
 def contrast_texts(comparison: Comparison, contrast: dict[Any, Any]) -> dict[str, str]:
-    """Write a contrast as a row of the table; what is not known is a dash."""
+    """Write a contrast as a row of the table; what is not known is a dash.
+
+    `family` is the number of contrasts for which its p is corrected, and `why` is the reason why it
+    has no test.
+    """
     decimals = MEASURES[contrast["column"]].decimals
     texts = {
         "family": f"{KIND_TITLES[contrast['kind']]} ({contrast['family']})",
@@ -177,7 +181,7 @@ def contrast_texts(comparison: Comparison, contrast: dict[Any, Any]) -> dict[str
         low = format_difference(contrast["low"], decimals)
         high = format_difference(contrast["high"], decimals)
         texts["interval"] = f"{low} to {high}"
-        if contrast["seeds"] != "examples":
+        if contrast["seeds"] != "examples":  # else no seeds were drawn, but examples alone
             texts["agreeing"] = f"{contrast['agree']} of {contrast['paired']}"
 
     if not contrast["verdict"]:

@@ -98,8 +98,7 @@ def headlines_table(analysis: Analysis) -> Table:
         marks=spread("mark"),
     )
     kinds = [name.partition(".")[0] for name in names]
-    (explained,) = with_legend([table], INSIDE_LEGEND, ["marks", *kinds])
-    return explained
+    return with_legend([table], INSIDE_LEGEND, ["marks", *kinds])[0]
 
 
 def left_out_table(analysis: Analysis) -> Table:

@@ -162,8 +162,7 @@ def scores_table(published: Published, results: Results | None, cells: DataFrame
         if (frame == sign).to_numpy().any():
             notes.add(sign)
 
-    (explained,) = with_legend([table], legend, notes)
-    return explained
+    return with_legend([table], legend, notes)[0]
 
 
 def score_rows(published: Published, cells: DataFrame, *, show_all: bool) -> list[dict[str, str]]:

@@ -94,12 +94,12 @@ def arms_without_segments(situation: Situation) -> Iterator[str]:
         yield f"both texts of a pair are segment 0, {cause}: {', '.join(names)}"
 
 
-def heads_that_are_left(situation: Situation) -> Iterator[str]:
+def unused_heads(situation: Situation) -> Iterator[str]:
     """Name the arms whose checkpoint has a trained classification head."""
     inputs = situation.inputs
     names = []
     for arm in inputs.experiment.arms:
-        if inputs.arms[arm.name].start.leaves_head:
+        if inputs.arms[arm.name].start.has_unused_head:
             names.append(arm.name)
     if names:
         fresh = "it is not used, because every cell trains a fresh one"
@@ -187,7 +187,7 @@ REMARKS: tuple[Callable[[Situation], Iterator[str]], ...] = (
     where_it_computes,
     arms_in_float32,
     arms_without_segments,
-    heads_that_are_left,
+    unused_heads,
     cells_of_other_devices,
     pretrainings_again,
     outdated_cells,

@@ -1,5 +1,6 @@
 """Where a job computes: its device, its precision, and its threads."""
 
+import math
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -90,14 +91,14 @@ class Compute:
         if not self.keeps_kernels:
             return size
         step = max(4, 2 ** ((size - 1).bit_length() - 3))
-        return -(-size // step) * step
+        return math.ceil(size / step) * step
 
     def round_up_length(self, length: int) -> int:
         """Round the length of a batch up. For graphs there are only a few lengths, from 16 on."""
         if not self.graph:
             return self.round_up_size(length)
         step = max(16, 2 ** ((length - 1).bit_length() - 2))
-        return -(-length // step) * step
+        return math.ceil(length / step) * step
 
     def threads_for(self, hidden_size: int) -> int:
         """Return how many threads of the CPU an encoder of this width uses.

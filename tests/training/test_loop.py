@@ -3,6 +3,7 @@ step waits.
 """
 
 import copy
+import math
 from contextlib import nullcontext
 from functools import partial
 
@@ -118,7 +119,7 @@ def test_training_equals_plain_torch(variant, split, changes, rows):
     before = copy.deepcopy(model)
     plain = copy.deepcopy(model)
 
-    in_epoch = -(-len(split) // chosen.batch_size)
+    in_epoch = math.ceil(len(split) / chosen.batch_size)
     steps = min(in_epoch * chosen.epochs, chosen.max_steps or 10**9)
     torch.manual_seed(3)
     losses = plainly_trained(plain, chosen, steps, plain_batches(plain, split, chosen, rows))

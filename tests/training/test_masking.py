@@ -2,6 +2,7 @@
 sequences and rows.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -48,7 +49,7 @@ def masks_by_sequence(batch: MaskedBatch) -> dict[int, frozenset[int]]:
 
 def order_of(seed: int, rows: int) -> list[int]:
     """Return the numbers of the sequences over four epochs, in order."""
-    steps = -(-4 * SEQUENCES // rows)
+    steps = math.ceil(4 * SEQUENCES / rows)
     numbers = []
     for step in range(steps):
         numbers += sequence_numbers(batch_at(step, rows=rows, seed=seed))

@@ -2,6 +2,8 @@
 number of rows.
 """
 
+import math
+
 import numpy as np
 import pytest
 from transformers import trainer_pt_utils
@@ -34,7 +36,7 @@ def test_runs_are_as_long_as_in_transformers(rows, batch_size):
         runs = set(run_of_row[batch].tolist())
         assert len(runs) == 1, "a batch is of one run"
         by_run.setdefault(runs.pop(), []).append(batch)
-    assert len(by_run) == -(-rows // length)
+    assert len(by_run) == math.ceil(rows / length)
     for run, inside in by_run.items():
         spans = sorted((lengths[batch].max(), lengths[batch].min()) for batch in inside)
         lower = [low for _, low in spans[1:]]

@@ -2,6 +2,7 @@
 length.
 """
 
+import math
 from itertools import pairwise
 from pathlib import Path
 from unittest.mock import Mock, call
@@ -159,7 +160,7 @@ def test_an_epoch_holds_every_row_once(lengths, batch_size, seed):
     sizes = sorted(len(batch) for batch in batches)
     expected = [batch_size] * (len(sizes) - 1)
     assert sizes[1:] == expected
-    assert len(batches) == -(-len(lengths) // batch_size)
+    assert len(batches) == math.ceil(len(lengths) / batch_size)
 
 
 def test_seed_and_epoch_decide_the_batches():
@@ -207,7 +208,7 @@ def test_collating_equals_padding_one_by_one(lengths, data):
 @given(Lengths, st.integers(1, 500), st.sampled_from([1, 8]))
 def test_evaluation_covers_every_row_within_the_budget(lengths, budget, multiple):
     def padded(length: int) -> int:
-        return -(-length // multiple) * multiple
+        return math.ceil(length / multiple) * multiple
 
     batches = list(evaluation_batches(split_of(lengths), PADDING, budget, padded))
     rows: list[int] = []
