@@ -107,9 +107,9 @@ def compare(
     """Compare anyone's systems by paired differences, from files of scores or of examples.
 
     Args:
-        paths: Tidy CSV, JSONL or Parquet files; lm-eval's `samples_*.jsonl` or folders with them;
-            instance-level files of Every Eval Ever; BabyLM's `predictions.json`; or folders of
-            experiments.
+        paths: Tidy CSV, TSV, JSONL or Parquet files; lm-eval's `samples_*.jsonl` or folders with
+            them; instance-level files of Every Eval Ever; BabyLM's `predictions.json`; or folders
+            of experiments.
         reference: The system that others are compared with; without it the best by its mean.
         metric: The only metric that is compared. Pairs of prediction and label need one: accuracy,
             f1, matthews_correlation or pearson.

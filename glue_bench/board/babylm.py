@@ -8,12 +8,14 @@ It has no right answers. They are in the folder of JSON lines that the model was
 as `evaluation_data/full_eval/blimp_filtered`. Prediction n belongs to row n of its subtask.
 """
 
-import json
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from glue_bench.data.tables import read_table_file
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import read_file
 
@@ -27,7 +29,24 @@ COMPS_SUBTASKS = {
 """The subtasks of COMPS by the names of their files."""
 
 
-def read_babylm(path: Path, gold_folder: Path | None) -> pd.DataFrame:
+class Prediction(BaseModel):
+    """The answer to one row of the evaluation data."""
+
+    id: str | int
+    pred: str | int | float
+
+
+class Predictions(BaseModel):
+    """The answers of one subtask."""
+
+    predictions: list[Prediction]
+
+
+PREDICTIONS = TypeAdapter(Annotated[dict[str, Predictions], Field(min_length=1)])
+"""A whole `predictions.json`, by subtask."""
+
+
+def read_babylm(path: Path, gold: str | Path | None) -> pd.DataFrame:
     """Return a row for each prediction of a file: 1 if it is the right answer, else 0.
 
     The system is the model in the pipeline's `MODEL/REVISION/zero_shot/...`, with a revision other
@@ -35,52 +54,42 @@ def read_babylm(path: Path, gold_folder: Path | None) -> pd.DataFrame:
 
     Args:
         path: A `predictions.json`.
-        gold_folder: The folder of JSON lines that the model was evaluated on.
+        gold: The folder of JSON lines that the model was evaluated on.
 
     Raises:
         UserError: There is no such folder; the file is of another format; its predictions do not
             belong to the rows of the folder.
     """
-    document = json.loads(read_file(path, MAX_BYTES))
-    if not _has_predictions(document):
-        raise UserError(f"'{path}': its subtasks have no predictions, as BabyLM's files have")
-    if gold_folder is None:
+    try:
+        document = PREDICTIONS.validate_json(read_file(path, MAX_BYTES))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"])) or "its content"
+        raise UserError(
+            f"'{path}' is no file of BabyLM's predictions; {place}: {problem['msg']}"
+        ) from error
+    except OSError as error:
+        raise UserError(f"cannot read '{path}': {error.strerror}") from error
+    if gold is None:
         raise UserError(
             f"'{path}' has no right answers; give --gold FOLDER, the folder of BabyLM's evaluation "
             "data that it was predicted from"
         )
-    answers_by_subtask = _read_answers(gold_folder)
+    answers_by_subtask = _read_answers(Path(gold))
     system = _system_of(path)
     rows: list[dict[str, Any]] = []
     for subtask, results in document.items():
-        predictions = results["predictions"]
         answers = answers_by_subtask.get(subtask, [])
-        if len(predictions) != len(answers):
+        if len(results.predictions) != len(answers):
             raise UserError(
-                f"'{path}' has {len(predictions):,} predictions of {quoted(subtask)}, and "
-                f"'{gold_folder}' has {len(answers):,} rows of it"
+                f"'{path}' has {len(results.predictions):,} predictions of {quoted(subtask)}, and "
+                f"'{gold}' has {len(answers):,} rows of it"
             )
-        for prediction, answer in zip(predictions, answers, strict=True):
-            is_right = str(prediction["pred"]).strip() == answer
-            rows.append(
-                {
-                    "system": system,
-                    "task": subtask,
-                    "id": prediction["id"],
-                    "outcome": float(is_right),
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def _has_predictions(document: Any) -> bool:
-    """Return whether a document has a list of predictions for each subtask."""
-    if not isinstance(document, dict):
-        return False
-    for results in document.values():
-        if not isinstance(results, dict) or not isinstance(results.get("predictions"), list):
-            return False
-    return bool(document)
+        for prediction, answer in zip(results.predictions, answers, strict=True):
+            is_right = str(prediction.pred).strip() == answer
+            row = {"task": subtask, "id": prediction.id, "outcome": float(is_right)}
+            rows.append(row)
+    return pd.DataFrame(rows, columns=["task", "id", "outcome"]).assign(system=system)
 
 
 def _system_of(path: Path) -> str:
@@ -102,20 +111,21 @@ def _read_answers(folder: Path) -> dict[str, list[str]]:
     answers_by_subtask: dict[str, list[str]] = {}
     for file in files:
         stem = file.name.split(".")[0]
-        text = read_file(file, MAX_BYTES).decode("utf-8-sig")
-        for number, line in enumerate(text.splitlines(), 1):
+        table = read_table_file(file, ())
+        rows = pd.DataFrame(table.columns, dtype=object).to_dict("records")
+        for place, row in zip(table.row_names, rows, strict=True):
             try:
-                subtask, answer = _answer_of(json.loads(line), stem)
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(f"'{file}', line {number}: no row with a right answer") from error
+                subtask, answer = _answer_of(row, stem)
+            except (LookupError, TypeError) as error:
+                raise UserError(f"'{file}', {place}: no row with a right answer") from error
             answers_by_subtask.setdefault(subtask, []).append(answer.strip())
     return answers_by_subtask
 
 
-def _answer_of(row: dict[str, Any], stem: str) -> tuple[str, str]:
+def _answer_of(row: Mapping[Hashable, Any], stem: str) -> tuple[str, str]:
     """Return the subtask of a row and its right answer; `stem` is the name of its file."""
     if "sentence_good" in row:  # BLiMP and its supplement
-        return str(row.get("UID", stem)), row["sentence_good"]
+        return str(row.get("UID", stem)), str(row["sentence_good"])
     if "Target1" in row:  # EWoK
         return row["Domain"], row["Target1"]
     if "options" in row:  # entity tracking

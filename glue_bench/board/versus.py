@@ -67,9 +67,7 @@ def compare_paths(
     """
     if any(Store(path).has_plan for path in paths):
         columns = list(columns_of_folders(paths))
-        names = {}
-        for column in columns:
-            names[column.column] = (column.measure.title, column.metric)
+        names = {column.column: (column.measure.title, column.metric) for column in columns}
         dropped = 0
     else:
         frame = read_frames(paths, cluster, gold)
@@ -83,14 +81,9 @@ def compare_paths(
         family = len(systems) * (len(systems) - 1) // 2
     rows = contrast_rows(group, pairs, family, stepwise=reference is not None)
     contrasts = pd.DataFrame(rows, columns=VERDICT_COLUMNS)
-    tasks: list[str] = []
-    metrics: list[str] = []
-    for key in contrasts["column"]:
-        task, metric_name = names.get(key, (AVERAGE, ""))
-        tasks.append(task)
-        metrics.append(metric_name)
-    contrasts.insert(0, "task", tasks)
-    contrasts.insert(1, "metric", metrics)
+    task_and_metric = [names.get(key, (AVERAGE, "")) for key in contrasts["column"]]
+    contrasts.insert(0, "task", [task for task, _ in task_and_metric])
+    contrasts.insert(1, "metric", [metric_name for _, metric_name in task_and_metric])
     return Versus(
         group=group,
         contrasts=contrasts,

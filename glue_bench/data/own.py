@@ -16,7 +16,7 @@ from glue_bench.data.origin import HubPlace, Origin
 from glue_bench.data.tables import Table, arrow_table, read_table_file
 from glue_bench.data.task import OWN, Task
 from glue_bench.data.task_data import TaskData, held_out_rows
-from glue_bench.data.tsv import TEXT_COLUMNS, unlabelled
+from glue_bench.data.tsv import TEXT_COLUMNS, check_length, unlabelled
 from glue_bench.errors import MAX_QUOTED, NAME_CUTOFF, UserError, quoted, shortened
 from glue_bench.remote import fetched, is_url
 
@@ -235,11 +235,12 @@ def _no_column(table: Table, column: str, kind: str) -> UserError:
 
 def _as_text(table: Table, column: str, row: int, value: Any) -> str:
     """Return a text as it is, and a whole number as it is written."""
+    place = f"{table.place}, {table.row_names[row]}"
     if isinstance(value, str):
+        check_length(value, place)
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    place = f"{table.place}, {table.row_names[row]}"
     raise UserError(f"{place}: {column} holds {quoted(value)}; expected a text")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from glue_bench.data.hub import read_parquet
-from glue_bench.data.tsv import read_lines
+from glue_bench.data.tsv import MAX_TSV_BYTES, read_lines
 from glue_bench.errors import MAX_QUOTED, UserError, first_line, quoted, shortened
 from glue_bench.files import parse_json
 
@@ -134,6 +134,7 @@ def _json_table(path: Path, lines: Sequence[str]) -> Table:
 
 def _csv_table(path: Path, lines: Sequence[str], wanted_columns: set[str]) -> Table:
     """Read a file of CSV: commas, and quotes around fields that hold commas, quotes or ends."""
+    csv.field_size_limit(MAX_TSV_BYTES)  # its own limit is 131,072, which documents exceed
     reader = csv.reader(io.StringIO("\n".join(lines)), strict=True)
     records: list[list[str]] = []
     numbers: list[int] = []

@@ -22,8 +22,11 @@ SCORE = r"[0-4](\.\d+)?|5(\.0+)?"
 """How files spell a score of STS-B."""
 MAX_TSV_BYTES = 2**30
 """The largest official file, MNLI's train.tsv, has 230 MB."""
-MAX_LINE_LENGTH = 1_000_000
-"""In characters. Tokenizers would take minutes and gigabytes for a word of that length."""
+MAX_LENGTH = 1_000_000
+"""The most characters of a line or a text.
+
+Tokenizers would take minutes and gigabytes for a word of that length.
+"""
 MRPC_TRAIN = "msr_paraphrase_train.txt"
 MRPC_TEST = "msr_paraphrase_test.txt"
 MRPC_DEV_IDS = "dev_ids.tsv"
@@ -178,6 +181,7 @@ def read_table(
     rows: dict[int, list[str]] = {}
     left_out = 0
     for number, line in enumerate(lines[header_lines:], header_lines + 1):
+        check_length(line, f"{path}, line {number}")
         fields = line.split("\t")
         if len(fields) == len(columns):
             rows[number] = fields
@@ -227,8 +231,11 @@ def read_lines(path: Path, expected: str = "tab-separated text") -> list[str]:
     if not lines:
         fault = "the file is empty, line 1 is missing"
         raise UserError(f"{path}: {fault}; expected {expected}")
-    for number, line in enumerate(lines, 1):
-        if len(line) > MAX_LINE_LENGTH:
-            fault = f"more than {MAX_LINE_LENGTH:,} characters"
-            raise UserError(f"{path}, line {number}: {fault}; expected a row of a task")
     return lines
+
+
+def check_length(text: str, place: str) -> None:
+    """Raise UserError for more than MAX_LENGTH characters; `place` says where they are."""
+    if len(text) > MAX_LENGTH:
+        fault = f"more than {MAX_LENGTH:,} characters"
+        raise UserError(f"{place}: {fault}; expected a row of a task")

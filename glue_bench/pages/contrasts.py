@@ -1,5 +1,6 @@
 """The page of contrasts: which arms differ, by how much, and how far scores spread."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -166,14 +167,24 @@ def contrast_texts(comparison: Comparison, contrast: dict[Any, Any]) -> dict[str
     `family` is the number of contrasts for which its p is corrected, and `why` is the reason why it
     has no test.
     """
-    decimals = MEASURES[contrast["column"]].decimals
     texts = {
         "family": f"{KIND_TITLES[contrast['kind']]} ({contrast['family']})",
         "column": comparison.board.titles[contrast["column"]],
+        "agreeing": MISSING,
+        **verdict_texts(contrast, MEASURES[contrast["column"]].decimals),
+    }
+    # Of single runs no seeds were drawn, but examples alone.
+    if contrast["why"] == "" and contrast["seeds"] != "examples":
+        texts["agreeing"] = f"{contrast['agree']} of {contrast['paired']}"
+    return texts
+
+
+def verdict_texts(contrast: Mapping[Any, Any], decimals: int) -> dict[str, str]:
+    """Write what a contrast shows, by the columns of a table; what is not known is a dash."""
+    texts = {
         "contrast": f"{contrast['arm']} - {contrast['reference']}",
         "difference": format_difference(contrast["difference"], decimals) or MISSING,
         "interval": MISSING,
-        "agreeing": MISSING,
         "verdict": contrast["verdict"],
     }
 
@@ -181,8 +192,6 @@ def contrast_texts(comparison: Comparison, contrast: dict[Any, Any]) -> dict[str
         low = format_difference(contrast["low"], decimals)
         high = format_difference(contrast["high"], decimals)
         texts["interval"] = f"{low} to {high}"
-        if contrast["seeds"] != "examples":  # else no seeds were drawn, but examples alone
-            texts["agreeing"] = f"{contrast['agree']} of {contrast['paired']}"
 
     if not contrast["verdict"]:
         texts["verdict"] = "equivalent" if contrast.get("equivalent") else contrast["why"]

@@ -1,17 +1,15 @@
 """The comparison of anyone's systems as a page: means, differences, and where the noise is."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 from pandas import DataFrame
 from scipy.special import ndtri
 
 from glue_bench.board.versus import Versus
 from glue_bench.data.measures import AVERAGE
-from glue_bench.pages.numbers import MISSING, format_difference, format_number, format_p
+from glue_bench.pages.contrasts import verdict_texts
+from glue_bench.pages.numbers import MISSING, format_number
 from glue_bench.pages.page import Column, Page, Table
 from glue_bench.pages.spreads import share_texts
 from glue_bench.stats.estimates import ColumnEstimate
@@ -124,13 +122,13 @@ def _standing(versus: Versus, estimate: ColumnEstimate, system: str) -> str:
 def differences_table(versus: Versus, contrasts: DataFrame) -> Table:
     """Return the contrasts of every column as texts, with a legend."""
     titles = column_titles(versus)
-    decimals: dict[str, int] = {}
-    for estimate in versus.group.estimates:
-        decimals[estimate.column] = column_decimals(versus, estimate)
     rows: list[dict[str, str]] = []
-    for row in contrasts.to_dict("records"):
-        values = {str(name): value for name, value in row.items()}
-        rows.append(_contrast_texts(values, titles, decimals[values["column"]]))
+    for estimate in versus.group.estimates:
+        decimals = column_decimals(versus, estimate)
+        of_column = contrasts[contrasts["column"] == estimate.column]
+        for contrast in of_column.to_dict("records"):
+            title = titles[estimate.column]
+            rows.append({"task": title, **verdict_texts(contrast, decimals)})
     columns = {
         "task": Column("Task"),
         "contrast": Column("Contrast"),
@@ -146,27 +144,6 @@ def differences_table(versus: Versus, contrasts: DataFrame) -> Table:
     columns["verdict"] = Column("Verdict")
     frame = DataFrame(rows, columns=list(columns))
     return Table(title="Differences", frame=frame, columns=columns, legend=tuple(legend))
-
-
-def _contrast_texts(
-    row: Mapping[str, Any], titles: Mapping[str, str], decimals: int
-) -> dict[str, str]:
-    """Return a contrast as the texts of its row."""
-    texts = {
-        "task": titles[row["column"]],
-        "contrast": f"{row['arm']} - {row['reference']}",
-        "difference": format_difference(row["difference"], decimals) or MISSING,
-        "interval": MISSING,
-        "p_adjusted": format_p(row["p_adjusted"]),
-        "verdict": row["verdict"] or ("equivalent" if row.get("equivalent") else row["why"]),
-    }
-    if not row["why"]:
-        low = format_difference(row["low"], decimals)
-        high = format_difference(row["high"], decimals)
-        texts["interval"] = f"{low} to {high}"
-    if "p_equivalent" in row:
-        texts["p_equivalent"] = format_p(row["p_equivalent"])
-    return texts
 
 
 def noise_table(versus: Versus) -> Table:
@@ -207,7 +184,8 @@ def needed_for_power(versus: Versus, estimate: ColumnEstimate, difference: float
     family = int(versus.contrasts["family"].max())
     if estimate.single_runs:
         quantiles = -ndtri(ALPHA / 2 / family) + ndtri(POWER)
-        error = float(np.nanmedian(_errors(versus, estimate.column)))
+        rows = versus.contrasts
+        error = rows.loc[rows["column"] == estimate.column, "error"].median()
         factor = (quantiles * error / difference) ** 2
         if estimate.column == AVERAGE:
             return f"{factor:.1f} times the examples"
@@ -236,16 +214,10 @@ def column_titles(versus: Versus) -> dict[str, str]:
     return titles
 
 
-def _errors(versus: Versus, column: str) -> np.ndarray:
-    rows = versus.contrasts
-    return rows.loc[rows["column"] == column, "error"].to_numpy(float)
-
-
 def _smallest(versus: Versus, column: str) -> float:
     """Return the median of the smallest differences with a verdict; NaN without a test."""
     rows = versus.contrasts
-    values = rows.loc[rows["column"] == column, "smallest"].dropna()
-    return float(values.median()) if len(values) else math.nan
+    return float(rows.loc[rows["column"] == column, "smallest"].median())
 
 
 def column_decimals(versus: Versus, estimate: ColumnEstimate) -> int:

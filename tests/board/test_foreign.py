@@ -64,7 +64,7 @@ def test_a_tidy_table_of_examples(tmp_path):
     assert frame["seed"].tolist() == ["1", "1"]
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
 def test_one_table_in_every_format_is_one_frame(tmp_path, suffix):
     table = pd.DataFrame(
         {"system": ["a", "b"], "task": "t", "seed": [1, 2], "metric": "em", "score": [0.5, 0.25]}
@@ -73,6 +73,8 @@ def test_one_table_in_every_format_is_one_frame(tmp_path, suffix):
     path = tmp_path / f"t.{suffix}"
     if suffix == "csv":
         table.to_csv(path, index=False)
+    elif suffix == "tsv":
+        table.to_csv(path, index=False, sep="\t")
     elif suffix == "jsonl":
         table.to_json(path, orient="records", lines=True)
     else:
@@ -120,6 +122,42 @@ def test_parts_of_a_corpus_metric_of_lm_eval_are_left_out(tmp_path):
     assert read_frames([path])["metric"].tolist() == ["acc"]
 
 
+def test_a_document_of_lm_eval_may_be_long(tmp_path):
+    line = lm_eval_line(1, 1.0, doc={"context": "word " * 250_000})
+    path = lines(tmp_path / "m" / "samples_ruler.jsonl", [line])
+    assert read_frames([path])["outcome"].tolist()[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"doc_id": None}, "line 2: doc_id is None"),
+        ({"metrics": "acc"}, "line 2: metrics is 'acc'"),
+        ({"acc": float("nan")}, "line 2: no JSON"),
+    ],
+)
+def test_a_damaged_document_of_lm_eval_is_refused(tmp_path, changes, message):
+    path = lines(
+        tmp_path / "m" / "samples_t.jsonl", [lm_eval_line(1, 1.0), lm_eval_line(2, 1.0, **changes)]
+    )
+    with pytest.raises(UserError, match=message):
+        read_frames([path])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"evaluation": 1.0}, "line 1: evaluation is 1.0"),
+        ({"evaluation": {}}, r"line 1: the outcome is no number \(None\)"),
+        ({"model_id": None}, "line 1: model_id is None"),
+    ],
+)
+def test_a_damaged_sample_of_every_eval_ever_is_refused(tmp_path, changes, message):
+    path = lines(tmp_path / "e.jsonl", [{**every_eval_line(1, 1.0), **changes}])
+    with pytest.raises(UserError, match=message):
+        read_frames([path])
+
+
 def test_every_eval_ever_is_paired_by_the_hash_of_a_sample(tmp_path):
     path = lines(tmp_path / "e.jsonl", [every_eval_line(1, 1.0), every_eval_line(2, 0.0)])
     frame = read_frames([path])
@@ -135,9 +173,9 @@ def test_every_eval_ever_is_paired_by_the_hash_of_a_sample(tmp_path):
         ([("a", "t", 1)], ("system", "task", "outcome"), "lacks the column id"),
         ([("a", "t", 1)], ("system", "task", "value"), "give one of the columns score"),
         ([("a", "t", 1, 1, 1)], ("system", "task", "id", "outcome", "score"), "give one of"),
-        ([("a", "t", 1, "x")], ("system", "task", "id", "outcome"), r"row 1.*no number \('x'\)"),
+        ([("a", "t", 1, "x")], ("system", "task", "id", "outcome"), r"line 2.*no number \('x'\)"),
         ([("a", "t", 1, "nan")], ("system", "task", "id", "outcome"), "no number"),
-        ([("", "t", 1, 1)], ("system", "task", "id", "outcome"), "row 1 of the data: no system"),
+        ([("", "t", 1, 1)], ("system", "task", "id", "outcome"), "line 2: there is no system"),
         ([("a", "t", 1, 1)], ("system", "task", "id", "prediction"), "lacks the column label"),
         (
             [("a", "t", 1, 1), ("a", "t", 1, 0)],
@@ -166,7 +204,7 @@ def test_files_of_different_kinds_are_refused(tmp_path):
 
 def test_a_file_that_is_half_of_two_formats_is_refused_with_the_line(tmp_path):
     path = lines(tmp_path / "m" / "samples_t.jsonl", [lm_eval_line(1, 1.0), every_eval_line(1, 1)])
-    with pytest.raises(UserError, match="line 2: its keys are of another format than line 1"):
+    with pytest.raises(UserError, match="line 2: doc_id is None; is this row of another format"):
         read_frames([path])
 
 
@@ -174,9 +212,9 @@ def test_a_file_that_is_half_of_two_formats_is_refused_with_the_line(tmp_path):
     ("name", "text", "message"),
     [
         ("t.jsonl", "{\n", "line 1: no JSON"),
-        ("t.jsonl", "[1]\n", "a line is an object"),
-        ("t.txt", "x", "ends in .csv, .jsonl, .parquet or .json"),
-        ("t.parquet", "x", "no parquet file"),
+        ("t.jsonl", "[1]\n", "expected one object a line"),
+        ("t.txt", "x", "files end in .csv, .tsv, .jsonl, .parquet"),
+        ("t.parquet", "x", "expected a Parquet file"),
         ("t.csv", "system,task,id,outcome\n", "there is no row"),
     ],
 )
@@ -209,7 +247,7 @@ def test_an_example_without_prediction_or_label_is_refused(tmp_path, name):
     row = {"system": "a", "task": "t", "id": 1, "prediction": 1, "label": 0}
     path = tmp_path / "t.csv"
     pd.DataFrame([row, {**row, "id": 2, name: None}]).to_csv(path, index=False)
-    with pytest.raises(UserError, match=f"row 2 of the data: no {name}"):
+    with pytest.raises(UserError, match=f"line 3: there is no {name}"):
         read_frames([path])
 
 

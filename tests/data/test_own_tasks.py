@@ -192,6 +192,10 @@ BAD_ROWS = {
     "no UTF-8": ("text,label\ncaf\xe9,yes\n".encode("latin-1"), "save it as UTF-8"),
     "commas in texts": (HEAD + "a, b,yes\n", "3 fields, where the first line has 2"),
     "open quote": (HEAD + '"a,yes\n', "fields with commas or quotes need quotes around them"),
+    "long text": (
+        HEAD + f"a,yes\n{'b ' * 500_001},no\n",
+        "line 3: more than 1,000,000 characters; expected a row of a task",
+    ),
     "no rows": (HEAD, "no rows; expected at least one"),
     "empty": ("", "expected a first line with the names of the columns"),
 }
