@@ -10,6 +10,7 @@ import pandas as pd
 
 from glue_bench.board.board import BLOCK_COLUMNS, Board, open_board
 from glue_bench.board.column_runs import read_measure_runs, read_outcomes
+from glue_bench.board.lag import lag_frame, reached_frame
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
 from glue_bench.data.tasks import scored_columns
 from glue_bench.stats.estimates import ColumnEstimate
@@ -60,6 +61,27 @@ class Comparison:
             if not any(arms < set(larger.arms) for larger in self.assessed):
                 largest_groups.append(group)
         return largest_groups
+
+    @property
+    def reference(self) -> str:
+        """Return the arm that all others are compared with; an empty text without one."""
+        return self.assessed[0].reference if self.assessed else ""
+
+    @property
+    def decay_share(self) -> float | None:
+        """Return the part of a pretraining in which its learning rate falls."""
+        pretraining = self.board.results.plan.experiment.pretraining
+        return pretraining.decay_share if pretraining else None
+
+    @cached_property
+    def reached(self) -> pd.DataFrame:
+        """Return the tokens at which each run first had each loss (`reached_frame`)."""
+        return reached_frame(self.board.results.losses)
+
+    @cached_property
+    def lags(self) -> pd.DataFrame:
+        """Return the lag of the reference behind every other arm (`lag_frame`)."""
+        return lag_frame(self.board.results.losses, self.reference, self.decay_share)
 
     @cached_property
     def columns(self) -> list[str]:

@@ -257,12 +257,10 @@ def draw_losses(comparison: Comparison) -> Figure:
 
     last_losses = curves.ffill().iloc[-1].groupby(level="arm").mean().sort_values()
     arms = [str(arm) for arm in last_losses.index]
-    reference = comparison.assessed[0].reference if comparison.assessed else ""
+    reference = comparison.reference
     styles = arm_styles(comparison.board.arms, reference)
 
-    pretraining = comparison.board.results.plan.experiment.pretraining
-    decay_share = pretraining.decay_share if pretraining else None
-    lags_by_arm = lag_curves(losses, reference, name, decay_share)
+    lags_by_arm = lag_curves(losses, reference, name, comparison.decay_share)
 
     figure, grid = panels(2 if lags_by_arm else 1, 2.0)
     figure.set_figwidth(PAGE_WIDTH)

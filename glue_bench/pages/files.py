@@ -5,7 +5,6 @@ from pathlib import Path
 
 from glue_bench.board.board import SCORE_COLUMNS, Board, averages_frame
 from glue_bench.board.compare import Comparison
-from glue_bench.board.lag import reached_frame
 from glue_bench.board.leaderboard import make_leaderboard
 from glue_bench.board.steps import steps_frame
 from glue_bench.config import FINISHED
@@ -13,7 +12,7 @@ from glue_bench.data.tasks import find_task
 from glue_bench.files import write_atomically
 from glue_bench.pages.budget import budget_frame, drop_silent_columns, page_of_budgets, rates_frame
 from glue_bench.pages.contrasts import statistics_page
-from glue_bench.pages.lags import lags_of, seed_frames
+from glue_bench.pages.lags import seed_frames
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.render import csv_text, to_csv, to_markdown
 
@@ -99,8 +98,8 @@ def table_files(comparison: Comparison) -> dict[str, str]:
         "steps.csv": (steps_frame(board), 2),
         "rates.csv": (rates, None),
         "intrinsic.csv": (results.measures.drop(columns="pretraining_id"), 5),
-        "reached.csv": (reached_frame(results.losses), 2),
-        "lags.csv": (lags_of(comparison), 3),
+        "reached.csv": (comparison.reached, 2),
+        "lags.csv": (comparison.lags, 3),
     }
 
     for name, frame in seed_frames(comparison).items():

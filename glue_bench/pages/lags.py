@@ -8,7 +8,6 @@ import numpy as np
 from pandas import DataFrame
 
 from glue_bench.board.compare import Comparison
-from glue_bench.board.lag import lag_frame, reached_frame
 from glue_bench.board.lag_seeds import lag_seed_frame, ratio_frame, ratio_seed_frame
 from glue_bench.pages.numbers import MISSING, abbreviate_number, format_number
 from glue_bench.pages.page import Column, Table
@@ -34,8 +33,8 @@ LAG_LEGEND = (
 
 def lag_tables(comparison: Comparison) -> list[Table]:
     """Make the tables of tokens until a loss and of lags. A single arm's curve has none."""
-    lags = lags_of(comparison)
-    lags = lags[~lags["in_decay"].astype(bool)]
+    is_in_decay = comparison.lags["in_decay"].astype(bool)
+    lags = comparison.lags[~is_in_decay]
     if lags.empty:
         return []
     reference = str(lags["reference"].iloc[0])
@@ -48,15 +47,19 @@ def lag_tables(comparison: Comparison) -> list[Table]:
         columns=LAG_COLUMNS,
         legend=(LAG_LEGEND,),
     )
-    losses = losses_to_show(comparison.board.results.losses, reference)
+    losses = losses_to_show(comparison.reached, reference)
     if not losses:
         return [lag_table]
-    return [reached_table(comparison.board.results.losses, losses), lag_table]
+    return [reached_table(comparison, losses), lag_table]
 
 
-def losses_to_show(losses: DataFrame, reference: str) -> list[float]:
-    """Give a few losses that some seed of the reference reached, the highest first."""
-    reached = reached_frame(losses)
+def losses_to_show(reached: DataFrame, reference: str) -> list[float]:
+    """Give a few losses that some seed of the reference reached, the highest first.
+
+    Args:
+        reached: `Comparison.reached`.
+        reference: The arm.
+    """
     of_reference = reached.loc[reached["arm"] == reference, "loss"]
     levels = np.sort(of_reference.unique())[::-1]
     # At the first loss all runs have hardly begun.
@@ -64,9 +67,10 @@ def losses_to_show(losses: DataFrame, reference: str) -> list[float]:
     return [float(level) for level in levels[np.unique(places)]] if len(levels) else []
 
 
-def reached_table(losses: DataFrame, levels: Sequence[float]) -> Table:
+def reached_table(comparison: Comparison, levels: Sequence[float]) -> Table:
     """Make the table of tokens until each of these losses."""
-    reached = reached_frame(losses)
+    reached = comparison.reached
+    losses = comparison.board.results.losses
     measured = losses.dropna(subset="validation_loss")
     runs = measured.groupby("arm", sort=False)["pretraining_seed"].nunique()
     columns = {"arm": Column("Arm")}
@@ -83,34 +87,17 @@ def reached_table(losses: DataFrame, levels: Sequence[float]) -> Table:
     )
 
 
-def lags_of(comparison: Comparison) -> DataFrame:
-    """Give the lag of the reference behind every other arm; empty without a reference."""
-    losses = comparison.board.results.losses
-    return lag_frame(losses, reference_of(comparison), decay_share_of(comparison))
-
-
 def seed_frames(comparison: Comparison) -> dict[str, DataFrame]:
     """Give by file the lags of single seeds, and the ratios of tokens."""
     losses = comparison.board.results.losses
-    reference = reference_of(comparison)
-    decay_share = decay_share_of(comparison)
+    reference = comparison.reference
+    decay_share = comparison.decay_share
     ratio_seeds = ratio_seed_frame(losses, reference, decay_share)
     return {
         "lag_seeds.csv": lag_seed_frame(losses, reference, decay_share),
         "ratios.csv": ratio_frame(ratio_seeds),
         "ratio_seeds.csv": ratio_seeds,
     }
-
-
-def reference_of(comparison: Comparison) -> str:
-    """Name the arm that all others are compared with; empty without one."""
-    return comparison.assessed[0].reference if comparison.assessed else ""
-
-
-def decay_share_of(comparison: Comparison) -> float | None:
-    """Give the part of a pretraining in which its learning rate falls."""
-    pretraining = comparison.board.results.plan.experiment.pretraining
-    return pretraining.decay_share if pretraining else None
 
 
 def _lag_texts(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from helpers.stored import ROWS, history_of
 
 from glue_bench.board.board import open_board
 from glue_bench.board.column_runs import NO_LABELS, OTHER_EPOCH, OTHER_PIECES
-from glue_bench.board.compare import Comparison, compare
+from glue_bench.board.compare import Comparison, compare, open_comparison
 from glue_bench.board.leaderboard import make_leaderboard
 from glue_bench.board.results import read_results
 
@@ -423,3 +423,11 @@ def test_five_documents_of_equal_size_are_enough(bench):
     results = read_results(bench.plan())
     (pretraining_id,) = results.finished.pretrainings
     assert results.sums(pretraining_id)["validation_loss"].shape == (2, 5)
+
+
+def test_lags_are_computed_once_for_all_tables():
+    comparison = open_comparison("results/study")
+    assert comparison.lags is comparison.lags
+    assert comparison.reached is comparison.reached
+    assert comparison.reference == "add"
+    assert set(comparison.lags["reference"]) == {"add"}

@@ -8,12 +8,10 @@ from helpers.read_pages import read_markdown
 from helpers.simulated import fill_drawn, simulate
 
 from glue_bench.board.compare import open_comparison
-from glue_bench.board.lag import reached_frame
 from glue_bench.board.leaderboard import make_leaderboard
 from glue_bench.board.results import read_results
 from glue_bench.pages.contrasts import CONTRAST_LEGEND, NOTHING_COMPARED, statistics_page
 from glue_bench.pages.figures import arm_forest_rows
-from glue_bench.pages.lags import lags_of
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.numbers import MISSING, abbreviate_number
 from glue_bench.pages.render import to_markdown
@@ -166,7 +164,7 @@ def test_the_lag_of_the_reference_has_an_interval():
     comparison = open_comparison("results/study_long")
     (table,) = tables_of(statistics_page(comparison), "Lag of add")
     row = table.frame.set_index("arm").loc["untied"]
-    last = lags_of(comparison).query("arm == 'untied' and not in_decay").iloc[-1]
+    last = comparison.lags.query("arm == 'untied' and not in_decay").iloc[-1]
     low, high = last["ratio_low"], last["ratio_high"]
     assert row["ratio"] == f"{last['ratio']:.2f} ({low:.2f} to {high:.2f})"
     assert row["tokens"] == abbreviate_number(last["tokens"])
@@ -175,7 +173,7 @@ def test_the_lag_of_the_reference_has_an_interval():
 def test_tokens_until_a_loss_are_the_mean_of_the_seeds():
     comparison = open_comparison("results/study")
     (table,) = tables_of(statistics_page(comparison), "Tokens until")
-    reached = reached_frame(comparison.board.results.losses)
+    reached = comparison.reached
     name = "loss 5.00"
     loss = float(name.removeprefix("loss "))
     of_add = reached[(reached["arm"] == "add") & (reached["loss"] == loss)]
