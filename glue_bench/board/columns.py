@@ -52,6 +52,7 @@ ARM_COLUMNS = (
 """The facts of an arm, its start and its sizes."""
 TASK_COLUMNS = (
     "task",
+    "title",
     "source",
     "digest",
     "revision",

@@ -196,7 +196,7 @@ def read_tasks(plan: Plan) -> pd.DataFrame:
         cells[cell.task] = cell
 
     rows: list[Row] = []
-    for task in KNOWN:
+    for task, definition in KNOWN.items():
         if task not in cells:
             continue
         cell = cells[task]
@@ -205,6 +205,7 @@ def read_tasks(plan: Plan) -> pd.DataFrame:
         rows.append(
             {
                 "task": task,
+                "title": definition.title,
                 "source": facts.source,
                 "digest": facts.digest,
                 "revision": facts.revision or "",

@@ -85,5 +85,5 @@ def floors(board: Board) -> pd.DataFrame:
     table = table.loc[names]
     parts = list(board.average.parts)
     table[AVERAGE] = table[parts].mean(axis=1, skipna=False)
-    named = table.rename_axis(index="arm", columns=None)
-    return named.reset_index()
+    table = table.rename_axis(index="arm", columns=None)
+    return table.reset_index()

@@ -1,8 +1,8 @@
 """The page of a leaderboard: a table for each group of arms, then what explains the numbers.
 
-`board.leaderboard` has all numbers. The parts stand in files of their own: `groups` (which groups
-have a table), `ranking` (the table of a group), `summary` (the line above it), `table_warnings`,
-`steps` (scores by steps), `marks` (signs and legend), `setup` and `arms` (tables of facts).
+`board.leaderboard` has all numbers. The parts stand in files of their own: `ranking` (the table of
+a group), `headings`, `table_warnings` and `summary` (what stands above it), `steps` (scores by
+steps), `marks` (signs and legend), `setup` and `arms` (tables of facts).
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,6 @@ from glue_bench.board.rows import CONTRAST_COLUMNS
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.tasks import KNOWN, scored_columns
 from glue_bench.pages.arms import arms_table
-from glue_bench.pages.groups import groups_shown
 from glue_bench.pages.marks import LEGEND, PARTIAL
 from glue_bench.pages.page import DEFAULT_DECIMALS, Column, Page, Table, with_legend
 from glue_bench.pages.ranking import group_table
@@ -64,8 +63,8 @@ def group_tables(leaderboard: Leaderboard, scores: Mapping[str, Column]) -> list
     """Make a table for each group of arms; `scores` are the columns of a page."""
     comparison = leaderboard.comparison
     tables = []
-    for heading, standing in zip(groups_shown(comparison), leaderboard.standings, strict=True):
-        tables.append(group_table(comparison, standing, heading, scores))
+    for standing in leaderboard.standings:
+        tables.append(group_table(comparison, standing, scores))
     return tables
 
 

@@ -15,6 +15,7 @@ from pandas import DataFrame, Series
 from glue_bench.board.compare import CONVERSION_KIND, Comparison
 from glue_bench.board.standings import Standing
 from glue_bench.data.measures import MEASURES, Measure
+from glue_bench.pages.headings import heading_of
 from glue_bench.pages.marks import PARTIAL, SMALLEST, UNCONTROLLED, arm_marks, score_marks
 from glue_bench.pages.numbers import abbreviate_number, format_difference, format_number
 from glue_bench.pages.page import Column, Table
@@ -28,15 +29,12 @@ FACT_COLUMNS = {
 """The first columns of the table, by their names in a `leaderboard_frame`. The scores follow."""
 
 
-def group_table(
-    comparison: Comparison, standing: Standing, heading: str, scores: Mapping[str, Column]
-) -> Table:
+def group_table(comparison: Comparison, standing: Standing, scores: Mapping[str, Column]) -> Table:
     """Make the table of a group of arms.
 
     Args:
         comparison: The contrasts that the line above the table counts.
         standing: What is known of the group.
-        heading: The title of the table.
         scores: The columns of scores, the first column first.
 
     Returns:
@@ -66,7 +64,7 @@ def group_table(
     if standing.is_compared:
         marks["arm"] = arm_marks(standing, rows["arm"])
     return Table(
-        title=heading,
+        title=heading_of(group, comparison),
         warnings=table_warnings(board, standing),
         caption=summary_line(comparison, [group], floor_text(board, standing)),
         frame=rows[list(columns)],

@@ -3,7 +3,7 @@
 from glue_bench.board.compare import Comparison
 from glue_bench.board.results import Results
 from glue_bench.errors import UserError
-from glue_bench.pages.groups import groups_shown
+from glue_bench.pages.headings import heading_of
 from glue_bench.pages.page import Column, Page, Table, with_legend
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.verdicts import Group
@@ -63,9 +63,9 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
 
     titled = designs.assign(column=designs["column"].map(board.titles))
     tables = []
-    for heading, group in groups_shown(comparison).items():
+    for group in comparison.largest_groups:
         table = Table(
-            title=heading,
+            title=heading_of(group, comparison),
             caption=DESIGN_CAPTION.format(difference, power),
             frame=group.rows_of(titled),
             columns=DESIGN_COLUMNS,

@@ -9,7 +9,7 @@ from glue_bench.board.aggregation import BOTH_SEEDS
 from glue_bench.board.board import Board
 from glue_bench.board.compare import CONVERSION_KIND, Comparison
 from glue_bench.config import FINISHED, HELD_OUT
-from glue_bench.data.tasks import KNOWN, titles
+from glue_bench.data.tasks import KNOWN
 from glue_bench.pages.numbers import abbreviate_number
 from glue_bench.pages.page import Table, facts_table
 from glue_bench.pages.summary import OUTDATED_TEXT
@@ -125,41 +125,41 @@ def coverage_text(comparison: Comparison) -> str:
 def finetuning_text(board: Board) -> str:
     """Write the settings of fine-tuning; if one differs by task, its tasks stand in brackets."""
     tasks = board.results.tasks
-    settings = tasks["settings"]
     rates = rates_text(board)
     texts = [
         "" if rates else "none; the arms are scored as they are",
-        setting_text(settings, "epochs", "epochs {}"),
-        setting_text(settings, "batch_size", "batch {}"),
-        setting_text(settings, "max_length", "length {}"),
+        setting_text(tasks, "epochs", "epochs {}"),
+        setting_text(tasks, "batch_size", "batch {}"),
+        setting_text(tasks, "max_length", "length {}"),
         f"rate {rates}" if rates else "",
-        setting_text(settings, "max_steps", "at most {} steps"),
-        setting_text(settings, "held_out_share", "{} of train held out"),
+        setting_text(tasks, "max_steps", "at most {} steps"),
+        setting_text(tasks, "held_out_share", "{} of train held out"),
     ]
-    from_mnli = titles(tuple(tasks.index[tasks["from_mnli"]]))
+    from_mnli = ", ".join(tasks.loc[tasks["from_mnli"], "title"])
     if from_mnli:
         texts.append(f"from the arm's own MNLI run: {from_mnli}")
     return "; ".join(filter(None, texts))
 
 
-def setting_text(settings: Series, name: str, form: str) -> str:
+def setting_text(tasks: DataFrame, name: str, form: str) -> str:
     """Write the value of a setting, or each of its values with the tasks that have it.
 
     Args:
-        settings: The settings (a mapping) of each task (the index).
+        tasks: The tasks (the index) with the `title` and the `settings` (a mapping) of each.
         name: The name of the setting.
         form: The text around the values, with `{}` in their place.
 
     Returns:
         The text; empty if no task has the setting.
     """
-    values = settings.map(lambda of_task: of_task.get(name)).dropna()
+    values = tasks["settings"].map(lambda of_task: of_task.get(name)).dropna()
     if values.empty:
         return ""
     texts = []
     for value, with_value in values.groupby(values):
         if values.nunique() > 1:
-            texts.append(f"{value:g} ({titles(tuple(with_value.index))})")
+            titles = ", ".join(tasks.loc[with_value.index, "title"])
+            texts.append(f"{value:g} ({titles})")
         else:
             texts.append(f"{value:g}")
     return form.format(", ".join(texts))
@@ -195,16 +195,17 @@ def reported_text(board: Board) -> str:
 def data_text(board: Board) -> str:
     """Say where the rows are from, and which share of the official rows was read."""
     results = board.results
+    tasks = results.tasks
     texts = [results.data_source]
     for task in results.partial_tasks:
         shares = ", ".join(other_rows(board, task)) or "in part"
-        texts.append(f"{KNOWN[task].title} {shares}")
-    has_unchecked = results.tasks["unchecked"].map(len) > 0
-    is_complete_by_count = has_unchecked & ~results.tasks["partial"]
-    by_count = titles(tuple(results.tasks.index[is_complete_by_count]))
+        texts.append(f"{tasks['title'][task]} {shares}")
+    has_unchecked = tasks["unchecked"].map(len) > 0
+    is_complete_by_count = has_unchecked & ~tasks["partial"]
+    by_count = ", ".join(tasks.loc[is_complete_by_count, "title"])
     if by_count:
         texts.append(f"{by_count} complete by count, content not checked")
-    is_of_glue = any(KNOWN[task].benchmark == "GLUE" for task in results.tasks.index)
+    is_of_glue = any(KNOWN[task].benchmark == "GLUE" for task in tasks.index)
     if len(texts) == 1 and not results.banner and is_of_glue:
         return f"{results.data_source}, complete"
     return "; ".join(texts)

@@ -11,7 +11,7 @@ from glue_bench.board.standings import Standing
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.tasks import find_task, scored_columns
 from glue_bench.errors import UserError
-from glue_bench.pages.groups import groups_shown
+from glue_bench.pages.headings import heading_of
 from glue_bench.pages.marks import COLLAPSED, FEWER_RUNS, PARTIAL, is_listed
 from glue_bench.pages.numbers import MISSING, format_number
 from glue_bench.pages.page import Column, Page, Table
@@ -49,25 +49,16 @@ def short_page(leaderboard: Leaderboard, format: str = "markdown") -> Page:
             f"--short writes .md, .tex and .html; without it, {format} has every number in a column"
         )
     comparison = leaderboard.comparison
-    board = comparison.board
-    headings = groups_shown(comparison)
-    tables = []
-    for heading, standing in zip(headings, leaderboard.standings, strict=True):
-        tables.append(short_table(comparison, standing, heading))
-    title = f"Leaderboard: {board.results.experiment}"
-    return Page(title=title, banner=board.results.banner, tables=tuple(tables))
+    results = comparison.board.results
+    tables = [short_table(comparison, standing) for standing in leaderboard.standings]
+    title = f"Leaderboard: {results.experiment}"
+    return Page(title=title, banner=results.banner, tables=tuple(tables))
 
 
-def short_table(comparison: Comparison, standing: Standing, heading: str) -> Table:
-    """Make the short table of a group of arms.
+def short_table(comparison: Comparison, standing: Standing) -> Table:
+    """Make the short table of a group of arms: a row for each arm, best first.
 
-    Args:
-        comparison: The comparison that has the group.
-        standing: What is known of the group.
-        heading: The title of the table.
-
-    Returns:
-        A row for each arm, best first. Each cell is a text: mean ± deviation for each metric.
+    Each cell is a text: mean ± deviation for each metric.
     """
     board = comparison.board
     names = [name for name in comparison.columns if name != "swap_1"]
@@ -78,7 +69,7 @@ def short_table(comparison: Comparison, standing: Standing, heading: str) -> Tab
         columns[name] = Column(short_title(board, name), show=str)
         texts[name] = cell_texts(board, rows, name)
     return Table(
-        title=heading,
+        title=heading_of(standing.group, comparison),
         warnings=table_warnings(board, standing),
         caption=short_caption(board, rows, columns, texts),
         frame=texts,

@@ -8,7 +8,7 @@ from pandas import DataFrame
 from glue_bench.board.compare import Comparison
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.tasks import find_task, scored_columns
-from glue_bench.pages.groups import groups_shown
+from glue_bench.pages.headings import heading_of
 from glue_bench.pages.numbers import MISSING, format_number
 from glue_bench.pages.page import Column, Table, with_legend
 from glue_bench.stats.estimates import ColumnEstimate
@@ -59,8 +59,9 @@ def spread_tables(comparison: Comparison, contrasts: DataFrame) -> list[Table]:
         The tables of the groups in which anything was tested.
     """
     tables = []
-    for heading, group in groups_shown(comparison).items():
+    for group in comparison.largest_groups:
         table = spread_table(comparison, group)
+        heading = heading_of(group, comparison)
         if len(table.frame):
             tables.append(replace(table, title=f"Spread: {heading}"))
     if len(tables) == 1:
@@ -73,7 +74,7 @@ def spread_tables(comparison: Comparison, contrasts: DataFrame) -> list[Table]:
 def noise_tables(comparison: Comparison) -> list[Table]:
     """Make a table of each group's shares of noise, the last one with a legend."""
     tables: list[Table] = []
-    for heading, group in groups_shown(comparison).items():
+    for group in comparison.largest_groups:
         rows = []
         for estimate in group.estimates:
             shares = share_texts(estimate, group.reference)
@@ -81,6 +82,7 @@ def noise_tables(comparison: Comparison) -> list[Table]:
                 title = comparison.board.titles[estimate.column]
                 rows.append({"column": title, **shares})
         if rows:
+            heading = heading_of(group, comparison)
             title = f"Where the noise is: {heading}" if heading else "Where the noise is"
             frame = DataFrame(rows, columns=list(NOISE_COLUMNS))
             tables.append(
