@@ -190,7 +190,11 @@ def _missing_starts(plan: Plan, finished: Finished) -> Iterator[str]:
     An interrupted run never leaves this.
     """
     done = finished.done | finished.outdated.keys()
-    starts = Counter(name for job in plan.jobs if job.id in done for name in job.after)
+    starts: Counter[str] = Counter()
+    for job in plan.jobs:
+        if job.id in done:
+            starts.update(job.prerequisites)
+
     for job in plan.jobs:
         if starts[job.id] and job.id not in done and job.id not in finished.problems:
             fault = f"no record, but finished runs started from it: {starts[job.id]}"
@@ -323,7 +327,7 @@ def _has_known_start(record: Record, finished: Finished) -> bool:
     cell = record.cell
     if record.started_from is None:
         return False
-    if not cell.after:
+    if not cell.prerequisites:
         return True
     if cell.mnli:
         source = records.get(cell.mnli)

@@ -72,7 +72,7 @@ class Work(Value):
 
     @property
     @abstractmethod
-    def after(self) -> tuple[str, ...]:
+    def prerequisites(self) -> tuple[str, ...]:
         """The ids of the jobs that have to end before it."""
 
     @property
@@ -122,8 +122,8 @@ class Cell(Work):
     mnli: Word | None = None
 
     @property
-    def after(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.pretraining, self.mnli) if name)
+    def prerequisites(self) -> tuple[str, ...]:
+        return tuple(job_id for job_id in (self.pretraining, self.mnli) if job_id)
 
     @property
     def is_trained(self) -> bool:
@@ -223,7 +223,7 @@ class Pretraining(Work):
     rate: float | None = None
 
     @property
-    def after(self) -> tuple[str, ...]:
+    def prerequisites(self) -> tuple[str, ...]:
         return self.searches
 
     @property

@@ -181,6 +181,6 @@ def longest_first(jobs: Sequence[Job], plan: Plan) -> list[Job]:
     chains: defaultdict[str, float] = defaultdict(float)  # the longest wait after each job
     for job in reversed(jobs):
         lengths[job.id] = plan.cost(job) + chains[job.id]
-        for name in job.after:
-            chains[name] = max(chains[name], lengths[job.id])
+        for job_id in job.prerequisites:
+            chains[job_id] = max(chains[job_id], lengths[job.id])
     return sorted(jobs, key=lambda job: -lengths[job.id])

@@ -42,7 +42,7 @@ def reasons(work: WorkLeft, store: Store) -> dict[str, str]:
     started_from: set[str] = set()
     for job in plan.jobs:
         if job.id in finished.done:
-            started_from.update(job.after)
+            started_from.update(job.prerequisites)
     earlier = EarlierJobs(plan, store, finished)
     records = {**finished.records, **finished.outdated}
 

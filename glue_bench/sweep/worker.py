@@ -97,8 +97,8 @@ class Worker:
     def _wait_for_starts(self, job: Job) -> None:
         """Wait for the results of earlier jobs: a shared disk lists other machines' files late."""
         until = time.monotonic() + MAX_LISTING_SECONDS
-        for name in job.after:
-            while not self.store.result_version(name) and time.monotonic() < until:
+        for job_id in job.prerequisites:
+            while not self.store.result_version(job_id) and time.monotonic() < until:
                 time.sleep(0.5)
 
     def _check_files(self, job: Job) -> None:

@@ -120,18 +120,18 @@ def test_an_observer_that_fails_is_left_out_and_costs_nothing(run):
 
 def test_a_turn_looks_once_at_each_job_that_waits(store, worker, monkeypatch):
     looks = []
-    after = Cell.after.fget
+    prerequisites = Cell.prerequisites.fget
 
-    def noted_after(cell: Cell) -> tuple[str, ...]:
+    def noted_prerequisites(cell: Cell) -> tuple[str, ...]:
         looks.append(cell)
-        return after(cell)
+        return prerequisites(cell)
 
     class Wide(Inline):
         """Has room for all jobs, and runs first what it was given last."""
 
         free = 10**9
 
-    monkeypatch.setattr(Cell, "after", property(noted_after))
+    monkeypatch.setattr(Cell, "prerequisites", property(noted_prerequisites))
     independent = [stub.cell(seed, "rte") for seed in range(6)]
     driven = stub.drive(store, Wide(worker), *CELLS, *independent, FIRST)
     assert len(driven.finished) == 13
