@@ -16,11 +16,10 @@ IMPORTED = ("glue_bench.cli", "glue_bench.pages.files", "glue_bench.training.pre
 CONTEXT.set_forkserver_preload(["datasets", "rich.live", *IMPORTED])
 
 
-def work(words: list[str], write: int, environment: Mapping[str, str], output: str) -> None:
-    """Call `glue-bench run` in the process, which is killed before its `write`-th change of the
-    disk.
+def work(words: list[str], fatal_write: int, environment: Mapping[str, str], output: str) -> None:
+    """Call `glue-bench run` in this process, which is killed before a change of the disk.
 
-    Without a `write` it is not killed.
+    `fatal_write` is the number of that change, from 1. With 0 the process is not killed.
     """
     import glue_bench.api.experiments
     from glue_bench import cli
@@ -39,10 +38,10 @@ def work(words: list[str], write: int, environment: Mapping[str, str], output: s
     def watch(event: str, _: tuple[object, ...]) -> None:
         if event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir"):
             writes[0] += 1
-            if writes[0] == write:
+            if writes[0] == fatal_write:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    if write:
+    if fatal_write:
         sys.addaudithook(watch)
     sys.argv = ["glue-bench", "run", *words]
     cli.main()
@@ -51,10 +50,10 @@ def work(words: list[str], write: int, environment: Mapping[str, str], output: s
 class Driver:
     """A process that calls `glue-bench run` with these words after it."""
 
-    def __init__(self, *words: object, write: int = 0, **environment: str) -> None:
+    def __init__(self, *words: object, fatal_write: int = 0, **environment: str) -> None:
         handle, self.output = tempfile.mkstemp()
         os.close(handle)
-        given = ([*map(str, words)], write, {**os.environ, **environment}, self.output)
+        given = ([*map(str, words)], fatal_write, {**os.environ, **environment}, self.output)
         self.process = CONTEXT.Process(target=work, args=given, daemon=True)
         self.process.start()
 

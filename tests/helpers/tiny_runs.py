@@ -43,6 +43,8 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     return {key: copy.deepcopy(value) for key, value in values.items() if value is not None}
 
 
+Stamp = tuple[int, bytes]
+"""What changes when a record is stored anew, even with the same content: its inode and bytes."""
 SIZES = {
     "hidden_size": 16,
     "num_hidden_layers": 1,
@@ -175,11 +177,9 @@ def tables(folder: Path) -> dict[str, Any]:
     return contents
 
 
-def results(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Return by its id, for each finished cell and pretraining, what changes when it is stored
-    anew.
-    """
-    stamps: dict[str, tuple[int, bytes]] = {}
+def record_stamps(folder: Path) -> dict[str, Stamp]:
+    """Return by its id the stamp of each finished cell and pretraining."""
+    stamps: dict[str, Stamp] = {}
     for kind in ("cells", "pretrainings"):
         for path in (folder / kind).glob("*/record.json"):
             stamps[path.parent.name] = (path.stat().st_ino, path.read_bytes())
@@ -226,7 +226,7 @@ def _still(value: Any, moving: set[str]) -> Any:
     return {key: _still(value[key], moving) for key in sorted(value.keys() - left_out)}
 
 
-def unlike(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+def differing_files(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """Return the files of the first of two `bits` or `tables` that the second has not, or has
     with other contents.
     """

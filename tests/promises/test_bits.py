@@ -69,7 +69,7 @@ def test_a_variant_gives_the_numbers_that_it_gave(trained, variant):
 
 def same(folder: Path, as_in: dict[str, Any], *without: str) -> bool:
     """Whether a folder has all bits that another one has, but what is called so."""
-    assert tiny_runs.unlike(as_in, tiny_runs.bits(folder, *without)) == []
+    assert tiny_runs.differing_files(as_in, tiny_runs.bits(folder, *without)) == []
     return True
 
 
@@ -119,7 +119,7 @@ SEEN = ("losses", "validations", "checkpoints", "weights", "tests", "model")
 
 def test_what_is_asked_beside_changes_no_id_and_no_bit(usual, tmp_path):
     folder = tiny_runs.run(tiny_runs.experiment(**ASKED), tmp_path)
-    assert tiny_runs.results(folder).keys() == tiny_runs.results(usual).keys()
+    assert tiny_runs.record_stamps(folder).keys() == tiny_runs.record_stamps(usual).keys()
     assert same(folder, tiny_runs.bits(usual, *SEEN), *SEEN)
 
 

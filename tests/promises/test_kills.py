@@ -10,6 +10,8 @@ import random
 import re
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +25,7 @@ from glue_bench.errors import UserError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 
-ASKED = tiny_runs.experiment(
+EXPERIMENT = tiny_runs.experiment(
     arms=["add", "untied"],
     tasks=["mnli", "rte"],
     pretraining={"steps": 30, "learning_rates": [1e-3, 2e-3], "rate_search": {"steps": 10}},
@@ -35,26 +37,33 @@ MNLI, and a cell on RTE that starts from the MNLI cell.
 JOBS = 10
 WRITES = 150
 """The approximate number of changes that the run makes on disk."""
+ONE_RUN = [3]
+MANY_RUNS = [1, 2, 3, 5, 8, 10] * 5
+"""How often each of the runs is killed after a number of jobs."""
 
 
-def start(config: Path, results: Path, write: int = 0) -> Driver:
+def start(config: Path, results: Path, fatal_write: int = 0) -> Driver:
+    """Start the experiment in a process, which a `fatal_write` kills before that change on disk."""
     environment = {"GLUE_BENCH_CACHE": str(results / "cache"), "OMP_NUM_THREADS": "1"}
     options = ("--results", results, "--device", "cpu", "--precision", "float32")
-    return Driver(config, *options, write=write, **environment)
+    return Driver(config, *options, fatal_write=fatal_write, **environment)
 
 
-def wait(driver: Driver, results: Path, count: int) -> None:
-    """Wait until `count` jobs have ended, or the process has ended."""
+def wait_for_results(driver: Driver, results: Path, count: int) -> None:
+    """Wait until `count` jobs have a result, or the process has ended."""
     deadline = time.monotonic() + 240
-    while len(tiny_runs.results(results / "tiny")) < count and driver.process.is_alive():
-        assert time.monotonic() < deadline
+    while driver.process.is_alive():
+        finished = len(tiny_runs.record_stamps(results / "tiny"))
+        if finished >= count:
+            return
+        assert time.monotonic() < deadline, f"{finished} of {count} results in 240 s"
         time.sleep(0.01)
 
 
-def waiting(results: Path) -> list[str]:
-    """Return the ids of the cells that a run would do now, and the reasons for its jobs."""
+def jobs_left(results: Path) -> list[str]:
+    """Return what a dry run says: the ids of the cells to run, and the reasons for its jobs."""
     summary = glue_bench.run(
-        ASKED, results=results, device="cpu", precision="float32", dry_run=True
+        EXPERIMENT, results=results, device="cpu", precision="float32", dry_run=True
     )
     return [*summary.waiting, *summary.reasons]
 
@@ -62,7 +71,7 @@ def waiting(results: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> Path:
     """Return the results folder of a run that was never killed."""
-    return tiny_runs.run(ASKED, tmp_path_factory.mktemp("undisturbed"))
+    return tiny_runs.run(EXPERIMENT, tmp_path_factory.mktemp("undisturbed"))
 
 
 @dataclass(frozen=True)
@@ -71,69 +80,82 @@ class Killed:
 
     Attributes:
         kills: When it was killed.
-        results: What was finished after each kill.
-        waiting: What a dry run would do after the last kill.
+        stamps: What was finished after each kill: the stamps of the records by id.
+        jobs_left: What a dry run would do after the last kill.
         folder: The results, after the same command was left alone.
     """
 
     kills: list[str]
-    results: list[dict[str, tuple[int, bytes]]]
-    waiting: list[str]
+    stamps: list[dict[str, tiny_runs.Stamp]]
+    jobs_left: list[str]
     folder: Path
 
 
-def run_until_killed(config: Path, results: Path, jobs: int, write: int) -> None:
-    """Start a driver that is killed before a write, or else a moment after some jobs have ended."""
-    driver = start(config, results, write)
-    if not write:
-        wait(driver, results, jobs)
-        time.sleep(random.uniform(0, 0.4))
-        driver.signal(signal.SIGKILL)
+def kill_after_jobs(config: Path, results: Path, count: int) -> None:
+    """Run the experiment, and kill it a moment after `count` of its jobs have a result."""
+    driver = start(config, results)
+    wait_for_results(driver, results, count)
+    time.sleep(random.uniform(0, 0.4))
+    driver.signal(signal.SIGKILL)
     status, output = driver.end()
-    assert status in (0, -signal.SIGKILL), output
+    assert status in (0, -signal.SIGKILL), output  # 0 if it has ended before
+
+
+def kill_before_write(config: Path, results: Path, number: int) -> None:
+    """Run the experiment, and kill it before a change that it makes on disk."""
+    status, output = start(config, results, number).end()
+    assert status in (0, -signal.SIGKILL), output  # 0 if it makes fewer changes
 
 
 @pytest.fixture(
     scope="module",
-    params=[3, *(pytest.param(count, marks=pytest.mark.slow) for count in [1, 2, 3, 5, 8, 10] * 5)],
+    params=[*ONE_RUN, *(pytest.param(count, marks=pytest.mark.slow) for count in MANY_RUNS)],
 )
 def killed(request, tmp_path_factory) -> Killed:
-    """Kill a run often, and then leave it alone.
+    """Kill a run several times, and then leave it alone.
 
-    Kills are spread from the first search to the last cell. Half of them come at a write.
+    The kills after a number of jobs are spread from the first search to the last cell. Every second
+    one is followed by a kill at a write.
     """
-    place = tmp_path_factory.mktemp("killed")
-    config = place / "experiment.yaml"
-    results = place / "runs"
-    config.write_text(json.dumps(ASKED))
+    folder = tmp_path_factory.mktemp("killed")
+    config = folder / "experiment.yaml"
+    results = folder / "runs"
+    config.write_text(json.dumps(EXPERIMENT))
     kills: list[str] = []
-    results_after_kills: list[dict[str, tuple[int, bytes]]] = []
-    for number in range(request.param):
-        jobs = random.randrange(
-            JOBS * number // request.param, JOBS * (number + 1) // request.param
-        )
-        for write in (0, random.randrange(1, WRITES))[: 1 + number % 2]:
-            kills.append(f"before write {write}" if write else f"after {jobs} jobs")
-            run_until_killed(config, results, jobs, write)
-            results_after_kills.append(tiny_runs.results(results / "tiny"))
-    waiting_jobs = waiting(results)
+    stamps: list[dict[str, tiny_runs.Stamp]] = []
+
+    def note(kill: str) -> None:
+        kills.append(kill)
+        stamps.append(tiny_runs.record_stamps(results / "tiny"))
+
+    count = request.param
+    for number in range(count):
+        jobs = random.randrange(JOBS * number // count, JOBS * (number + 1) // count)
+        kill_after_jobs(config, results, jobs)
+        note(f"after {jobs} jobs")
+        if number % 2 == 1:
+            write = random.randrange(1, WRITES)
+            kill_before_write(config, results, write)
+            note(f"before write {write}")
+
+    left = jobs_left(results)
     status, output = start(config, results).end()
     assert status == 0, output
-    return Killed(kills, results_after_kills, waiting_jobs, results / "tiny")
+    return Killed(kills, stamps, left, results / "tiny")
 
 
 def test_no_kill_loses_a_result_or_lets_it_be_stored_twice(killed):
-    results = [*killed.results, tiny_runs.results(killed.folder)]
-    for before, after in pairwise(results):
+    stamps = [*killed.stamps, tiny_runs.record_stamps(killed.folder)]
+    for before, after in pairwise(stamps):
         assert before.items() <= after.items(), killed.kills
 
 
 def test_what_ended_before_a_kill_does_not_run_again(killed):
-    assert not set(killed.waiting) & killed.results[-1].keys(), killed.kills
+    assert not set(killed.jobs_left) & killed.stamps[-1].keys(), killed.kills
 
 
 def test_the_same_command_finishes_a_run_that_was_killed(killed):
-    assert waiting(killed.folder.parent) == [], killed.kills
+    assert jobs_left(killed.folder.parent) == [], killed.kills
 
 
 def test_verify_finds_no_fault_in_a_run_that_was_killed(killed):
@@ -142,41 +164,75 @@ def test_verify_finds_no_fault_in_a_run_that_was_killed(killed):
 
 
 def test_a_run_that_was_killed_gives_the_bits_of_an_undisturbed_run(undisturbed, killed):
-    different = tiny_runs.unlike(tiny_runs.bits(undisturbed), tiny_runs.bits(killed.folder))
+    different = tiny_runs.differing_files(
+        tiny_runs.bits(undisturbed), tiny_runs.bits(killed.folder)
+    )
     assert different == [], killed.kills
 
 
 def test_a_run_that_was_killed_gives_the_tables_of_an_undisturbed_run(undisturbed, killed):
-    different = tiny_runs.unlike(tiny_runs.tables(undisturbed), tiny_runs.tables(killed.folder))
+    different = tiny_runs.differing_files(
+        tiny_runs.tables(undisturbed), tiny_runs.tables(killed.folder)
+    )
     assert different == [], killed.kills
 
 
 # A second driver
 
 
-def test_a_second_driver_is_refused_with_other_cells_or_through_a_link(refused, tmp_path):
-    config = tmp_path / "experiment.yaml"
-    results = tmp_path / "runs"
-    link = tmp_path / "link"
+@contextmanager
+def stopped_driver(folder: Path) -> Iterator[Driver]:
+    """Stop a driver after its first result, in this context; it then goes on to its end."""
+    config = folder / "experiment.yaml"
     config.write_text(
         json.dumps(tiny_runs.experiment(pretraining=None, checkpoint="scratch", seeds=[1, 2, 3]))
     )
-    first = Driver(config, "--results", results)
-    wait(first, results, 1)
-    first.signal(signal.SIGSTOP)
+    driver = Driver(config, "--results", folder / "runs")
+    wait_for_results(driver, folder / "runs", 1)
+    driver.signal(signal.SIGSTOP)
     try:
-        link.symlink_to(results)
-        before = tiny_runs.results(results / "tiny")
-        for place, *words in [(results, "--only", "seed=3"), (link,)]:
-            output = refused("run", config, "--results", place, *words)
-            assert re.fullmatch(
-                rf"{place}/tiny is in use by .+:{first.process.pid}; wait, or choose .*\n", output
-            )
-        with pytest.raises(UserError, match=str(results / "tiny")):
-            glue_bench.run(config, results=results)
-        assert tiny_runs.results(results / "tiny") == before
+        yield driver
     finally:
-        first.signal(signal.SIGCONT)
-        status, output = first.end()
+        driver.signal(signal.SIGCONT)
+        driver.end()
+
+
+@pytest.fixture(scope="module")
+def folder_in_use(tmp_path_factory) -> Iterator[Path]:
+    """Return a folder with an experiment, and its results, which a stopped driver holds.
+
+    `link` leads to the results.
+    """
+    folder = tmp_path_factory.mktemp("in_use")
+    (folder / "link").symlink_to(folder / "runs")
+    with stopped_driver(folder):
+        yield folder
+
+
+@pytest.mark.parametrize(
+    ("results", "options"),
+    [("runs", []), ("runs", ["--only", "seed=3"]), ("link", [])],
+    ids=["same cells", "other cells", "through a link"],
+)
+def test_a_second_driver_is_refused_and_changes_nothing(folder_in_use, refused, results, options):
+    before = tiny_runs.record_stamps(folder_in_use / "runs" / "tiny")
+    config = folder_in_use / "experiment.yaml"
+    message = refused("run", config, "--results", folder_in_use / results, *options)
+    place = re.escape(str(folder_in_use / results / "tiny"))
+    assert re.fullmatch(rf"{place} is in use by .+:\d+; wait, or choose .*\n", message)
+    assert tiny_runs.record_stamps(folder_in_use / "runs" / "tiny") == before
+
+
+def test_a_second_driver_from_python_is_refused(folder_in_use):
+    results = folder_in_use / "runs"
+    with pytest.raises(UserError, match=re.escape(f"{results / 'tiny'} is in use")):
+        glue_bench.run(folder_in_use / "experiment.yaml", results=results)
+
+
+def test_the_first_driver_is_named_and_goes_on_when_a_second_one_was_refused(refused, tmp_path):
+    with stopped_driver(tmp_path) as first:
+        message = refused("run", tmp_path / "experiment.yaml", "--results", tmp_path / "runs")
+    status, output = first.end()
+    assert f":{first.process.pid};" in message
     assert status == 0, output
-    assert len(tiny_runs.results(results / "tiny")) == 3
+    assert len(tiny_runs.record_stamps(tmp_path / "runs" / "tiny")) == 3

@@ -132,7 +132,7 @@ def test_a_run_leaves_the_same_in_a_folder_that_is_named_by_a_relative_path_and_
     monkeypatch.chdir(tmp_path / "beside")
     tiny_runs.run(experiment, Path("../runs"))
     stored = tiny_runs.bits(tmp_path / "disk")
-    assert tiny_runs.unlike(stored, tiny_runs.bits(undisturbed)) == []
+    assert tiny_runs.differing_files(stored, tiny_runs.bits(undisturbed)) == []
     assert any(name.startswith("cells/") for name in stored)
 
 

@@ -115,7 +115,7 @@ def same_rows(frame: pd.DataFrame, printed: str, rounding: float = 1e-6) -> None
 def of_run(ran: Path, out: Path, verb: Verb) -> None:
     (out / "tiny.yaml").write_text(json.dumps(ASKED))
     verb("run", out / "tiny.yaml", "--results", out, "--device", "cpu", "--precision", "float32")
-    assert tiny_runs.unlike(tiny_runs.bits(ran), tiny_runs.bits(out / "tiny")) == []
+    assert tiny_runs.differing_files(tiny_runs.bits(ran), tiny_runs.bits(out / "tiny")) == []
 
 
 def of_plan(ran: Path, out: Path, verb: Verb) -> None:
