@@ -23,31 +23,48 @@ def leaderboard_frame(comparison: Comparison, marks: Marks) -> pd.DataFrame:
     marks of the comparison's board.
     """
     board = comparison.board
+    baselines = floors(board).assign(origin="baseline", variant="")
+    rows = pd.concat([_rows_of_arms(comparison), baselines], ignore_index=True)
+    # The facts of the encoder stand behind those of the data.
+    encoders = rows[ENCODER_COLUMNS]
+    rows = rows.drop(columns=ENCODER_COLUMNS)
+    rows["data_source"] = board.results.data_source
+    rows["partial_tasks"] = ";".join(board.results.partial_tasks)
+    rows = rows.join(encoders)
+    rows["collapsed"] = [marks.collapsed.get(arm, "") for arm in rows["arm"]]
+    rows["incomplete"] = [marks.incomplete.get(arm, "") for arm in rows["arm"]]
+    rows["unlike_reference"] = rows["arm"].isin(marks.unlike)
+    rows = _with_contrasts(rows, comparison)
+    return rows.astype({f"{column}_n": "Int64" for column in board.columns})
+
+
+def floors(board: Board) -> pd.DataFrame:
+    """Return the scores of trivial baselines: their name as `arm`, the board's columns, AVERAGE."""
+    columns = list(board.columns)
+    rows = [(*column_part(column)[0], column) for column in columns]
+    places = pd.DataFrame(rows, columns=["task", "split", "metric", "column"])
+    baselines = board.results.baselines.merge(places, on=["task", "split", "metric"])
+    table = baselines.pivot(index="baseline", columns="column", values="value")
+    table = table.reindex(columns=columns)
+    names = baselines["baseline"].unique()
+    table = table.loc[names]
+    parts = list(board.average.parts)
+    table[AVERAGE] = table[parts].mean(axis=1, skipna=False)
+    table = table.rename_axis(index="arm", columns=None)
+    return table.reset_index()
+
+
+def _rows_of_arms(comparison: Comparison) -> pd.DataFrame:
+    """Return the table of the board with the measures of pretraining, in the order of the page."""
     columns = comparison.columns
-    contrasts = comparison.contrasts_of("reference", CONVERSION_KIND)
-    measures = [column for column in columns if column in PRETRAINING_MEASURES]
-    table = board.table
-    for measure in measures:
-        table = _with_measure(table, measure, comparison.estimates[measure])
-    if columns[:1] == ["validation_loss"]:
-        blocks = table.groupby(BLOCK_COLUMNS, sort=False)
-        table = pd.concat([block.sort_values(columns[0], kind="stable") for _, block in blocks])
-    baseline_rows = floors(board).assign(origin="baseline", variant="")
-    table = pd.concat([table, baseline_rows], ignore_index=True)
-    encoders = table[ENCODER_COLUMNS]
-    table = table.drop(columns=ENCODER_COLUMNS)
-    table["data_source"] = board.results.data_source
-    table["partial_tasks"] = ";".join(board.results.partial_tasks)
-    table = table.join(encoders)
-    table["collapsed"] = [marks.collapsed.get(arm, "") for arm in table["arm"]]
-    table["incomplete"] = [marks.incomplete.get(arm, "") for arm in table["arm"]]
-    table["unlike_reference"] = table["arm"].isin(marks.unlike)
-    references = contrasts[["arm", "reference"]].drop_duplicates()
-    table = table.merge(references, on="arm", how="left")
+    table = comparison.board.table
     for column in columns:
-        of_column = contrasts[contrasts["column"] == column].set_index("arm")[CONTRAST_COLUMNS]
-        table = table.join(of_column.add_prefix(f"{column}_"), on="arm")
-    return table.astype({f"{column}_n": "Int64" for column in board.columns})
+        if column in PRETRAINING_MEASURES:
+            table = _with_measure(table, column, comparison.estimates[column])
+    if columns[:1] != ["validation_loss"]:
+        return table
+    blocks = table.groupby(BLOCK_COLUMNS, sort=False)
+    return pd.concat([block.sort_values(columns[0], kind="stable") for _, block in blocks])
 
 
 def _with_measure(
@@ -73,17 +90,12 @@ def _with_measure(
     return table.assign(**columns)
 
 
-def floors(board: Board) -> pd.DataFrame:
-    """Return the scores of trivial baselines: their name as `arm`, the board's columns, AVERAGE."""
-    columns = list(board.columns)
-    rows = [(*column_part(column)[0], column) for column in columns]
-    places = pd.DataFrame(rows, columns=["task", "split", "metric", "column"])
-    baselines = board.results.baselines.merge(places, on=["task", "split", "metric"])
-    table = baselines.pivot(index="baseline", columns="column", values="value")
-    table = table.reindex(columns=columns)
-    names = baselines["baseline"].unique()
-    table = table.loc[names]
-    parts = list(board.average.parts)
-    table[AVERAGE] = table[parts].mean(axis=1, skipna=False)
-    table = table.rename_axis(index="arm", columns=None)
-    return table.reset_index()
+def _with_contrasts(rows: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
+    """Add the `reference` of each arm, and CONTRAST_COLUMNS of each column."""
+    contrasts = comparison.contrasts_of("reference", CONVERSION_KIND)
+    references = contrasts[["arm", "reference"]].drop_duplicates()
+    rows = rows.merge(references, on="arm", how="left")
+    for column in comparison.columns:
+        of_column = contrasts[contrasts["column"] == column].set_index("arm")[CONTRAST_COLUMNS]
+        rows = rows.join(of_column.add_prefix(f"{column}_"), on="arm")
+    return rows

@@ -2,11 +2,11 @@
 
 The arms come first, the best one on top. The baselines and the smallest differences follow.
 
-The rows come from `board.leaderboard.Standing`. To show another fact of an arm, give it a
-column in FACT_COLUMNS; to show another measure, add it to `data.measures`.
+To show another fact of an arm, give it a column in FACT_COLUMNS. If the rows do not have it, add it
+in `board.rows.leaderboard_frame`. To show another measure, add it to `data.measures`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pandas as pd
@@ -43,23 +43,15 @@ def group_table(comparison: Comparison, standing: Standing, scores: Mapping[str,
     """
     board = comparison.board
     group = standing.group
-    arms = standing.arms
-    rows = standing.rows
     columns = ranking_columns(standing, scores)
-    bold = DataFrame()
-    if group.kind != CONVERSION_KIND:
-        bold = DataFrame({name: is_best(arms[name], MEASURES[name]) for name in scores})
-    if standing.is_compared:
-        first = MEASURES[comparison.columns[0]]
-        rows = rows.assign(difference=difference_texts(standing, first))
-    if standing.smallest:
-        last_row = DataFrame([{"arm": SMALLEST, **standing.smallest}])
-        rows = pd.concat([rows, last_row], ignore_index=True)
-    notes = set(rows["arm"].iloc[len(arms) :])
+    rows = ranking_rows(standing, MEASURES[comparison.columns[0]])
+    feet = rows.iloc[len(standing.arms) :]
+    notes = set(feet["arm"])
     if not board.partial_columns.isdisjoint(scores):
         notes.add(PARTIAL)
     if standing.uncontrolled:
         notes.add(UNCONTROLLED)
+    bold = best_scores(standing, scores)
     marks = score_marks(rows, list(scores))
     if standing.is_compared:
         marks["arm"] = arm_marks(standing, rows["arm"])
@@ -71,9 +63,23 @@ def group_table(comparison: Comparison, standing: Standing, scores: Mapping[str,
         columns=columns,
         bold=bold,
         marks=marks,
-        feet=len(rows) - len(arms),
+        feet=len(feet),
         notes=frozenset(notes),
     )
+
+
+def ranking_rows(standing: Standing, first: Measure) -> DataFrame:
+    """Give the rows of a table: the arms, the baselines, and the smallest differences, if any.
+
+    Arms that are compared have their difference in the `first` column.
+    """
+    rows = standing.rows
+    if standing.is_compared:
+        rows = rows.assign(difference=difference_texts(standing, first))
+    if standing.smallest:
+        last_row = DataFrame([{"arm": SMALLEST, **standing.smallest}])
+        rows = pd.concat([rows, last_row], ignore_index=True)
+    return rows
 
 
 def ranking_columns(standing: Standing, scores: Mapping[str, Column]) -> dict[str, Column]:
@@ -113,6 +119,14 @@ def difference_texts(standing: Standing, measure: Measure) -> Series:
             half_text = format_number(half, measure.decimals)
             texts.append(f"{difference_text} ± {half_text}")
     return Series(texts, index=rows.index, dtype=object)
+
+
+def best_scores(standing: Standing, names: Iterable[str]) -> DataFrame:
+    """Say which scores of arms are the best in columns of these names; a conversion has no best."""
+    if standing.group.kind == CONVERSION_KIND:
+        return DataFrame()
+    arms = standing.arms
+    return DataFrame({name: is_best(arms[name], MEASURES[name]) for name in names})
 
 
 def is_best(scores: Series, measure: Measure) -> Series:
