@@ -117,14 +117,27 @@ def incomplete_arms(
         board: The board.
         estimates: The estimates of each measure of pretraining.
     """
+    arms = _arms_with_fewer_pretrainings(board, estimates)
     missing = board.cells[~board.cells["finished"]]
-    arms: dict[str, set[str]] = {}
     places = scored_columns()
     for column in board.columns:
         task, _ = places[column]
         is_of_task = missing["task"] == task
         names = missing.loc[is_of_task, "arm"]
         arms[column] = set(names)
+    arms[AVERAGE] = set()
+    for part in board.average.parts:
+        arms[AVERAGE] |= arms[part]
+    return arms
+
+
+def _arms_with_fewer_pretrainings(
+    board: Board, estimates: Mapping[str, list[ColumnEstimate]]
+) -> dict[str, set[str]]:
+    """Return by measure of pretraining the arms that have it of fewer seeds than planned.
+
+    The seeds of the cells are planned. If an arm has more, its number is planned for all arms.
+    """
     seeds_by_measure: dict[str, dict[str, int]] = {}
     planned = board.cells["pretraining_seed"].nunique()
     for measure in PRETRAINING_MEASURES:
@@ -135,11 +148,9 @@ def incomplete_arms(
             seeds |= estimate.seeds
         seeds_by_measure[measure] = seeds
         planned = max(planned, *seeds.values(), 0)
+    arms: dict[str, set[str]] = {}
     for measure, seeds in seeds_by_measure.items():
         arms[measure] = {arm for arm, count in seeds.items() if count < planned}
-    arms[AVERAGE] = set()
-    for part in board.average.parts:
-        arms[AVERAGE] |= arms[part]
     return arms
 
 

@@ -104,8 +104,10 @@ def column_decimals(names: Iterable[str]) -> dict[str, int]:
     """Give how many decimals CSV and JSON have in columns of a `leaderboard_frame`, if not two."""
     decimals = {}
     for name in names:
-        if MEASURES[name].decimals == DEFAULT_DECIMALS:
+        measure = MEASURES[name]
+        if measure.decimals == DEFAULT_DECIMALS:
             continue
-        for part in ("", "_std", *(f"_{part}" for part in CONTRAST_COLUMNS)):
-            decimals[name + part] = MEASURES[name].decimals
+        decimals[name] = measure.decimals
+        for part in ("std", *CONTRAST_COLUMNS):
+            decimals[f"{name}_{part}"] = measure.decimals
     return decimals

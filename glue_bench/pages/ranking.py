@@ -44,6 +44,7 @@ def group_table(comparison: Comparison, standing: Standing, scores: Mapping[str,
     board = comparison.board
     group = standing.group
     columns = ranking_columns(standing, scores)
+    bold = best_scores(standing, scores)
     rows = ranking_rows(standing, MEASURES[comparison.columns[0]])
     feet = rows.iloc[len(standing.arms) :]
     notes = set(feet["arm"])
@@ -51,7 +52,6 @@ def group_table(comparison: Comparison, standing: Standing, scores: Mapping[str,
         notes.add(PARTIAL)
     if standing.uncontrolled:
         notes.add(UNCONTROLLED)
-    bold = best_scores(standing, scores)
     marks = score_marks(rows, list(scores))
     if standing.is_compared:
         marks["arm"] = arm_marks(standing, rows["arm"])

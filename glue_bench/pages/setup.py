@@ -41,7 +41,7 @@ def setup_table(comparison: Comparison) -> Table:
         ("Reported", reported_text(board)),
         ("Data", data_text(board)),
         ("Computed on", machines_text(board)),
-        ("Runs", runs_text(comparison)),
+        ("Runs", runs_text(board)),
     ]
     for problem in board.results.problems:
         facts.append(("Left out", problem))
@@ -237,9 +237,8 @@ def machines_text(board: Board) -> str:
     return "; ".join(texts)
 
 
-def runs_text(comparison: Comparison) -> str:
+def runs_text(board: Board) -> str:
     """Count the runs that have finished, and what was left out of the tables."""
-    board = comparison.board
     finished = int(board.cells["finished"].sum())
     records = board.results.finished
     left_out = records.left_out + len(records.problems)
