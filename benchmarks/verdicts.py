@@ -248,7 +248,7 @@ def figures(setting: Setting, experiments: int, rows: int = 400) -> dict[str, fl
         drawn = simulate(
             generator,
             columns=columns,
-            rates=truth.rates,
+            accuracies=truth.rates,
             seeds=setting.seeds,
             rows=rows,
             regime=truth.regime,

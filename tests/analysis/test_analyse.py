@@ -244,7 +244,7 @@ def experiment(checkpoints, tmp_path) -> Bench:
     bench = Bench(tmp_path / "toy")
     for arm in ("here", "gone"):
         bench.pretrain(arm, steps=5, settings={"length": 20}, weights=WEIGHTS)
-    bench.pretrain("add", 2, finished=False)
+    bench.pretrain("add", seed=2, finished=False)
     bench.plan()
     folder = bench.store.checkpoints.at_step("here-1", 5)
     shutil.copytree(checkpoints["headless"], folder)

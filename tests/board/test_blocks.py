@@ -27,10 +27,10 @@ BLOCKS = [{"small", "other-small"}, {"large", "other-large"}]
 
 @pytest.fixture
 def two_shapes(bench) -> Comparison:
-    rates = {"small": 0.6, "other-small": 0.65, "large": 0.9, "other-large": 0.92}
+    accuracies = {"small": 0.6, "other-small": 0.65, "large": 0.9, "other-large": 0.92}
     generator = np.random.default_rng(3)
     regime = REGIMES["mostly examples"]
-    for runs in simulate(generator, columns=["sst2", "rte"], rates=rates, regime=regime):
+    for runs in simulate(generator, columns=["sst2", "rte"], accuracies=accuracies, regime=regime):
         fill_drawn(bench, runs)
     for arm in ("large", "other-large"):
         bench.arms[arm] |= {"shape": LARGE}
@@ -75,8 +75,8 @@ SHAPE_CHANGES.append(("embedding_size", 2 * SHAPE["hidden_size"], 1))
 def test_every_size_of_the_shape_divides_blocks_but_not_tables_wider_than_the_encoder(
     bench, size, value, blocks
 ):
-    bench.finish("rte", 1, 0.5, arm="first")
-    bench.finish("rte", 1, 0.6, arm="second")
+    bench.finish("rte", seed=1, score=0.5, arm="first")
+    bench.finish("rte", seed=1, score=0.6, arm="second")
     bench.arms["second"] |= {"shape": SHAPE | {size: value}}
     table = leaderboard(bench.plan())
     assert table["shape"].nunique() == blocks
@@ -85,19 +85,19 @@ def test_every_size_of_the_shape_divides_blocks_but_not_tables_wider_than_the_en
 
 
 def test_an_arm_alone_is_no_winner(bench):
-    bench.finish("rte", 1, 0.5)
+    bench.finish("rte", seed=1, score=0.5)
     scores = leaderboard(bench.plan())["rte"]
     assert is_best(scores, MEASURES["rte"]).tolist() == [False]
 
 
 def test_blocks_of_one_origin_stand_together_and_are_ranked_separately(bench):
     """Arms with capital letters have another shape. `f` has no average and is last in its block."""
-    bench.finish("rte", 1, 0.5, arm="a")
-    bench.finish("rte", 1, 0.9, arm="B")
-    bench.finish("rte", 1, 0.6, arm="c")
-    bench.finish("rte", 1, 0.8, arm="D", origin="grafted")
-    bench.finish("rte", 1, 0.4, arm="e", origin="scratch")
-    bench.expect("rte", 1, arm="f")
+    bench.finish("rte", seed=1, score=0.5, arm="a")
+    bench.finish("rte", seed=1, score=0.9, arm="B")
+    bench.finish("rte", seed=1, score=0.6, arm="c")
+    bench.finish("rte", seed=1, score=0.8, arm="D", origin="grafted")
+    bench.finish("rte", seed=1, score=0.4, arm="e", origin="scratch")
+    bench.expect("rte", seed=1, arm="f")
     for arm in ("B", "D"):
         bench.arms[arm] |= {"shape": LARGE}
     expected = ["c", "a", "f", "B", "D", "e"]
@@ -135,7 +135,7 @@ def test_tables_name_what_an_arm_started_from(bench):
 def test_different_checkpoints_with_the_same_name_are_told_apart(bench, place, first, second):
     arms = []
     for arm in "abc":
-        bench.finish("rte", 1, arm=arm)
+        bench.finish("rte", seed=1, arm=arm)
         bench.cells[-1]["checkpoint"] = ("1" if arm == "a" else "2") * 64
         checkpoint = place.format("one" if arm == "a" else "two")
         arms.append({"name": arm, "checkpoint": checkpoint})

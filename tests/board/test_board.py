@@ -31,7 +31,7 @@ def only_row(path) -> pd.Series:
 
 def test_mean_sample_deviation_and_n(bench):
     for seed, value in ((1, 0.60), (2, 0.62), (3, 0.67)):
-        bench.finish("rte", seed, value)
+        bench.finish("rte", seed=seed, score=value)
     row = only_row(bench.plan())
     assert row["rte"] == pytest.approx(63.0)
     assert row["rte_n"] == 3
@@ -39,31 +39,31 @@ def test_mean_sample_deviation_and_n(bench):
 
 
 def test_one_run_has_no_deviation(bench):
-    bench.finish("mrpc", 1)
+    bench.finish("mrpc", seed=1)
     assert math.isnan(only_row(bench.plan())["mrpc_std"])
 
 
 def test_an_undefined_score_is_not_left_out_of_a_mean(bench):
     for seed, value in ((1, 0.5), (2, None), (3, 0.5)):
-        bench.finish("stsb", seed, value)
+        bench.finish("stsb", seed=seed, score=value)
     row = only_row(bench.plan())
     assert math.isnan(row["stsb"])
     assert math.isnan(row["stsb_std"])
 
 
 def test_a_task_that_has_not_run_has_no_score(bench):
-    bench.finish("rte", 1)
-    bench.expect("cola", 1)
+    bench.finish("rte", seed=1)
+    bench.expect("cola", seed=1)
     row = only_row(bench.plan())
     assert math.isnan(row["cola"])
     assert row["cola_n"] == 0
 
 
 def test_columns_follow_the_tasks_of_the_plan_with_two_of_mnli(bench):
-    bench.finish("rte", 1, 0.6)
-    bench.finish("wnli", 1, 0.1)
+    bench.finish("rte", seed=1, score=0.6)
+    bench.finish("wnli", seed=1, score=0.1)
     scores = {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}}
-    bench.finish("mnli", 1, scores)
+    bench.finish("mnli", seed=1, score=scores)
     table = open_board(bench.plan()).table
     columns = [name for name in table if f"{name}_n" in table]
     assert columns == ["mnli_m", "mnli_mm", "rte", "wnli"]
@@ -74,7 +74,7 @@ def test_columns_follow_the_tasks_of_the_plan_with_two_of_mnli(bench):
 
 
 def test_there_is_no_table_of_averages_if_no_convention_has_all_of_its_tasks(bench):
-    bench.finish("rte", 1, 0.6)
+    bench.finish("rte", seed=1, score=0.6)
     assert "averages.csv" not in table_files(open_comparison(bench.plan()))
 
 
@@ -107,7 +107,7 @@ def finish_all_tasks(bench) -> None:
     """Finish three seeds of each task; all but RTE rise by 2 points with each seed."""
     for seed, shift in ((1, 0.0), (2, 0.02), (3, 0.04)):
         for task in TRAINABLE:
-            bench.finish(task, seed, 0.5 if task == "rte" else 0.5 + shift)
+            bench.finish(task, seed=seed, score=0.5 if task == "rte" else 0.5 + shift)
 
 
 def test_the_average_deviates_over_the_averages_of_seeds(bench):
@@ -136,8 +136,8 @@ def incomplete(bench) -> pd.DataFrame:
         for task in sorted(set(TRAINABLE) - {lacking_task}):
             bench.finish(task, arm=arm)
     bench.expect("cola", arm="part")
-    bench.finish("mrpc", 1, {"accuracy": 0.5}, arm="metric")
-    bench.finish("stsb", 1, None, arm="undefined")
+    bench.finish("mrpc", seed=1, score={"accuracy": 0.5}, arm="metric")
+    bench.finish("stsb", seed=1, score=None, arm="undefined")
     return open_board(bench.plan())
 
 
@@ -179,7 +179,7 @@ def test_each_arm_and_task_takes_its_best_rate_and_of_equals_the_lower_one(bench
     arm, task = place
     for rate, scores in zip((2e-5, 3e-5), SCORES_BY_RATE[place], strict=True):
         for seed, score in enumerate(scores):
-            bench.finish(task, seed, score, arm=arm, rate=rate)
+            bench.finish(task, seed=seed, score=score, arm=arm, rate=rate)
     board = open_board(bench.plan())
     expected = 2e-5 if place in LOWER_RATE_WINS else 3e-5
     assert set(board.runs["learning_rate"]) == {expected}
@@ -202,7 +202,7 @@ def test_the_reported_epoch_and_the_value_by_which_a_rate_competes(
         validation, held_out = scores
         of_splits = {"validation": {"accuracy": validation}, "held_out": {"accuracy": held_out}}
         history.append({"epoch": number, "train_loss": 1.0, "scores": of_splits})
-    bench.record(bench.expect(), 0.6, history=history)
+    bench.record(bench.expect(), score=0.6, history=history)
     results = read_results(bench.plan())
     protocol = Protocol(choose_on=choose_on, epoch=epoch)
     assert make_board(results, protocol).scores["value"].item() == pytest.approx(score)
@@ -213,7 +213,7 @@ def test_the_reported_epoch_and_the_value_by_which_a_rate_competes(
 
 def test_the_first_of_equal_epochs_is_the_best_and_an_undefined_one_never(bench):
     history = history_of("validation", "accuracy", None, 0.7, 0.7, None)
-    bench.record(bench.expect(), None, history=history)
+    bench.record(bench.expect(), score=None, history=history)
     results = read_results(bench.plan())
     assert make_board(results, Protocol(epoch="best")).scores["epoch"].tolist() == [2]
     assert math.isnan(make_board(results).scores["value"].item())
@@ -222,8 +222,8 @@ def test_the_first_of_equal_epochs_is_the_best_and_an_undefined_one_never(bench)
 def finish_outlier(bench) -> None:
     """Finish two rates: the lower has the better mean, the higher the better median."""
     for seed, (low, high) in enumerate([(0.6, 0.65), (0.6, 0.65), (0.6, 0.3)], start=1):
-        bench.finish("rte", seed, low, rate=2e-5)
-        bench.finish("rte", seed, high, rate=3e-5)
+        bench.finish("rte", seed=seed, score=low, rate=2e-5)
+        bench.finish("rte", seed=seed, score=high, rate=3e-5)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_runs_after_two_pretrainings_are_two_runs_of_one_arm(bench):
     for seed, value in ((1, 0.6), (2, 0.8)):
         cell = bench.expect()
         cell |= {"cell_id": f"{cell['cell_id']}-p{seed}", "steps": 9, "pretraining_seed": seed}
-        bench.record(cell, value)
+        bench.record(cell, score=value)
     (row,) = open_board(bench.plan()).table.to_dict("records")
     assert row["rte"] == pytest.approx(70)
     assert row["rte_n"] == 2
@@ -323,11 +323,11 @@ def finish_steps(bench) -> None:
     for (steps, rate), by_pretraining in PRETRAINED_RUNS.items():
         for pretraining, scores in by_pretraining.items():
             for seed, score in enumerate(scores, 1):
-                cell = bench.expect("rte", seed, rate=rate)
+                cell = bench.expect("rte", seed=seed, rate=rate)
                 cell["cell_id"] += f"-p{pretraining}-{steps}"
                 cell["steps"] = steps
                 cell["pretraining_seed"] = pretraining
-                bench.record(cell, score)
+                bench.record(cell, score=score)
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_every_checkpoint_is_shown_by_the_protocol_that_is_asked_for_now(bench):
 @pytest.mark.parametrize(("steps", "arms"), [(4, ["add"]), (9, ["add", "later"])])
 def test_arms_without_cells_after_some_steps_are_in_no_board_of_these(bench, steps, arms):
     finish_steps(bench)
-    bench.finish("rte", 1, 0.3, arm="later")
+    bench.finish("rte", seed=1, score=0.3, arm="later")
     bench.cells[-1]["steps"] = 9
     results = read_results(bench.plan())
     assert make_board(results, None, steps).table["arm"].tolist() == arms
@@ -381,7 +381,7 @@ def test_every_convention_takes_the_statistic_of_the_protocol_of_an_even_number_
 ):
     for seed, value in enumerate((0.3, 0.5, 0.6, 0.7), 1):
         for task in TRAINABLE:
-            bench.finish(task, seed, value)
+            bench.finish(task, seed=seed, score=value)
     board = open_board(bench.plan(config={"protocol": {"seeds": statistic}}))
     row = averages_frame(board).iloc[0]
     for name in AVERAGES:

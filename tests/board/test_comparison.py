@@ -14,7 +14,7 @@ from glue_bench.board.compare import Comparison, compare, open_comparison
 from glue_bench.board.leaderboard import make_leaderboard
 from glue_bench.board.results import read_results
 
-RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
+ACCURACIES = {"low": 0.6, "high": 0.9, "higher": 0.9}
 HIGHER_RUN = "higher-sst2-lr2e-05-s1"
 DIVERGED_REASON = "a run has diverged, or predicted another number of rows (higher)"
 
@@ -23,7 +23,9 @@ def fill(bench):
     """Return an experiment's folder with runs of SST-2 and their predictions."""
     regime = REGIMES["mostly examples"]
     generator = np.random.default_rng(5)
-    for runs in simulate(generator, columns=["sst2"], rates=RATES, seeds=2, regime=regime):
+    for runs in simulate(
+        generator, columns=["sst2"], accuracies=ACCURACIES, seeds=2, regime=regime
+    ):
         fill_drawn(bench, runs)
     return bench.plan()
 
@@ -115,7 +117,7 @@ def fill_measured(bench, counts) -> Comparison:
             "validation_loss": np.stack([losses[: len(count)], count]),
             "swap_1": np.stack([hits, count]),
         }
-        bench.pretrain(arm, seed, sums=sums)
+        bench.pretrain(arm, seed=seed, sums=sums)
     return compare_at(bench.plan())
 
 
@@ -186,7 +188,7 @@ def loss_contrast(bench, documents: np.ndarray) -> pd.Series:
             losses = losses + 1 + 0.3 * np.sin(documents)
         count = np.ones(pieces, np.int64)
         arrays = {"loss_sum": losses, "count": count, "document": documents}
-        bench.pretrain(arm, seed, pieces=arrays)
+        bench.pretrain(arm, seed=seed, pieces=arrays)
     contrasts = contrasts_at(bench.plan()).set_index(["column", "arm"])
     return contrasts.loc[("validation_loss", "high")]
 
@@ -227,7 +229,7 @@ def converted(bench) -> Comparison:
         origin = "pretrained" if arm == "add" else "grafted"
         arms.append({"name": arm, "checkpoint": "other" if arm[0] == "v" else "bert"})
         for seed, value in enumerate(values, 1):
-            bench.finish("rte", seed, value, arm=arm, origin=origin)
+            bench.finish("rte", seed=seed, score=value, arm=arm, origin=origin)
             predict_right(bench, bench.cells[-1]["cell_id"], value * ROWS)
     bench.label("rte", {"validation": np.ones(ROWS, int)})
     return compare_at(bench.plan(config={"arms": arms}))
@@ -263,7 +265,7 @@ def test_converted_arms_are_compared_with_the_reference_of_the_arms_that_share_t
     """The second of two pretrained arms is additive; one arm is grafted and one is adapted."""
     origins = {"w": "pretrained", "add": "pretrained", "u": "grafted", "v": "adapted"}
     for (arm, origin), value in zip(origins.items(), (0.9, 0.8, 0.7, 0.6), strict=True):
-        bench.finish("rte", 1, value, arm=arm, origin=origin)
+        bench.finish("rte", seed=1, score=value, arm=arm, origin=origin)
     arms = [{"name": arm, "checkpoint": "bert"} for arm in origins]
     block, conversion = compare_at(bench.plan(config={"arms": arms})).assessed
     assert block.reference == conversion.reference == "add"
@@ -276,7 +278,7 @@ def test_the_reference_of_the_protocol_is_the_reference_of_its_block(bench):
     """Another block has its first arm."""
     origins = {"add": "pretrained", "w": "pretrained", "x": "scratch", "y": "scratch"}
     for arm, origin in origins.items():
-        bench.finish("rte", 1, 0.5, arm=arm, origin=origin)
+        bench.finish("rte", seed=1, score=0.5, arm=arm, origin=origin)
     assessed = compare_at(bench.plan(config={"protocol": {"reference": "w"}})).assessed
     references = {frozenset(group.arms): group.reference for group in assessed}
     expected = {frozenset({"add", "w"}): "w", frozenset({"x", "y"}): "x"}
@@ -286,11 +288,11 @@ def test_the_reference_of_the_protocol_is_the_reference_of_its_block(bench):
 def pretrain_by_hand(bench, nats, counts) -> Comparison:
     """Add pretrainings whose documents have these nats per token and these numbers of tokens."""
     for (arm, seed), of_documents in nats.items():
-        bench.finish("rte", seed, 0.5, arm=arm)
+        bench.finish("rte", seed=seed, score=0.5, arm=arm)
         count = counts.get((arm, seed), counts["all"])
         losses = np.array(of_documents) * count
         arrays = {"loss_sum": losses, "count": count, "document": np.arange(len(count))}
-        bench.pretrain(arm, seed, pieces=arrays)
+        bench.pretrain(arm, seed=seed, pieces=arrays)
     return compare_at(bench.plan())
 
 
@@ -338,8 +340,8 @@ def test_an_earlier_epoch_concerns_the_arms_that_report_one(bench):
     """In its second seed, one of three arms has its best epoch before the last epoch."""
     for arm, seed in product(("add", "none", "untied"), (1, 2)):
         first = 0.6 if (arm, seed) == ("none", 2) else 0.4
-        cell = bench.expect("rte", seed, arm=arm)
-        bench.record(cell, 0.5, history=history_of("validation", "accuracy", first, 0.5))
+        cell = bench.expect("rte", seed=seed, arm=arm)
+        bench.record(cell, score=0.5, history=history_of("validation", "accuracy", first, 0.5))
         predict_right(bench, cell["cell_id"], ROWS // 2 + 3 * seed)
     bench.label("rte", {"validation": np.ones(ROWS, int)})
     path = bench.plan(config={"protocol": {"epoch": "best"}})
@@ -352,8 +354,8 @@ def test_the_average_of_contrasts_is_over_the_columns_of_the_boards_average(benc
     right = {"rte": (200, 240), "cola": (300, 280), "wnli": (400, 0)}
     for (task, counts), seed in product(right.items(), (1, 2)):
         for arm, count in zip(("add", "none"), counts, strict=True):
-            cell = bench.expect(task, seed, arm=arm)
-            bench.record(cell, (count - seed) / ROWS)
+            cell = bench.expect(task, seed=seed, arm=arm)
+            bench.record(cell, score=(count - seed) / ROWS)
             predict_right(bench, cell["cell_id"], max(count - seed, 0))
         bench.label(task, {"validation": np.where(np.arange(ROWS) % 9, 1, 0)})
     differences = contrasts_at(bench.plan()).set_index("column")["difference"]
@@ -368,10 +370,10 @@ def test_measures_of_two_blocks_stand_in_one_frame(bench):
     levels = {"add": 2.0, "none": 2.5, "x": 3.0, "y": 3.5}
     for arm, level in levels.items():
         origin = "scratch" if arm in "xy" else "pretrained"
-        bench.finish("rte", 1, 0.5, arm=arm, origin=origin)
+        bench.finish("rte", seed=1, score=0.5, arm=arm, origin=origin)
         for seed in (1, 2):
             arrays = {"loss_sum": level * count, "count": count, "document": np.arange(6)}
-            bench.pretrain(arm, seed, pieces=arrays)
+            bench.pretrain(arm, seed=seed, pieces=arrays)
     frame = make_leaderboard(compare_at(bench.plan())).frame.set_index("arm")
     assert frame["validation_loss"].dropna().to_dict() == pytest.approx(levels)
 
@@ -385,10 +387,12 @@ def test_an_arm_that_others_were_converted_from_has_the_mean_of_its_block(bench)
     levels = {"w": (2.0, 2.1), "add": (3.0, 3.1, 9.0), "u": (4.0, 4.1, 4.2)}
     count = np.full(6, 50)
     for arm, losses in levels.items():
-        bench.finish("rte", 1, 0.5, arm=arm, origin="adapted" if arm == "u" else "pretrained")
+        bench.finish(
+            "rte", seed=1, score=0.5, arm=arm, origin="adapted" if arm == "u" else "pretrained"
+        )
         for seed, level in enumerate(losses, 1):
             arrays = {"loss_sum": level * count, "count": count, "document": np.arange(6)}
-            bench.pretrain(arm, seed, pieces=arrays)
+            bench.pretrain(arm, seed=seed, pieces=arrays)
     arms = [{"name": arm, "checkpoint": name} for arm, name in checkpoints.items()]
     comparison = compare_at(bench.plan(config={"arms": arms, "protocol": {"reference": "w"}}))
     block, conversion = comparison.estimates["validation_loss"]
@@ -404,10 +408,10 @@ def test_a_seed_of_a_rate_search_is_left_out_of_no_contrast(bench, is_search, le
     """One arm has a third seed, of a pretraining that the other lacks, or of a rate search."""
     count = np.full(6, 50)
     for arm, seed in [("add", 1), ("add", 2), ("none", 1), ("none", 2), ("none", 3)]:
-        bench.finish("rte", 1, 0.5, arm=arm)
+        bench.finish("rte", seed=1, score=0.5, arm=arm)
         level = 2.0 + 0.1 * seed
         arrays = {"loss_sum": level * count, "count": count, "document": np.arange(6)}
-        bench.pretrain(arm, seed, pieces=arrays, is_search=is_search and seed == 3)
+        bench.pretrain(arm, seed=seed, pieces=arrays, is_search=is_search and seed == 3)
     comparison = compare_at(bench.plan())
     assert ("validation_loss" in comparison.common_seed_columns) == leaves_out
     (estimate,) = comparison.estimates["validation_loss"]

@@ -41,7 +41,7 @@ def run(bench, cell, generator) -> None:
             collapsed.append(split)
         logits[split] = np.eye(task.num_labels)[predicted]
         scores[split] = score(task.name, predicted, GOLD)
-    bench.record(cell, scores, collapsed)
+    bench.record(cell, score=scores, collapsed=collapsed)
     bench.predict(cell["cell_id"], logits)
 
 
@@ -53,7 +53,7 @@ def comparison(request, tmp_path_factory) -> Comparison:
     for task in ("rte", "cola", "mnli"):
         bench.label(task, dict.fromkeys(TASKS[task].columns, GOLD))
         for (arm, origin), rate, seed in product(ARMS.items(), RATES, SEEDS):
-            cell = bench.expect(task, seed, arm=arm, origin=origin, rate=rate)
+            cell = bench.expect(task, seed=seed, arm=arm, origin=origin, rate=rate)
             if generator.random() > 0.15:
                 run(bench, cell, generator)
     protocol = {"seeds": statistic, "rate": f"best-{statistic}"}

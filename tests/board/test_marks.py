@@ -24,12 +24,12 @@ def path(bench):
     `none` collapsed on RTE, `late` lacks a run of SST-2, and ran on another processor.
     """
     for arm, task, seed in product(("add", "none", "late"), ("rte", "sst2"), (1, 2, 3)):
-        cell = bench.expect(task, seed, arm=arm)
+        cell = bench.expect(task, seed=seed, arm=arm)
         if (arm, task, seed) == ("late", "sst2", 3):
             continue
         collapsed = ("validation",) if (arm, task, seed) == ("none", "rte", 2) else ()
         environment = XEON if arm == "late" else EPYC
-        bench.record(cell, 0.5 + seed / 100, collapsed, environment=environment)
+        bench.record(cell, score=0.5 + seed / 100, collapsed=collapsed, environment=environment)
         bench.predict(cell["cell_id"], {"validation": np.eye(2)[[0, 1]]})
     return bench.plan()
 
@@ -60,8 +60,8 @@ def by_rate(bench):
     machines = {2e-5: EPYC, 3e-5: XEON}
     for arm, (rate, machine), seed in product(("add", "none"), machines.items(), (1, 2, 3)):
         is_better = (arm == "add") == (rate == 2e-5)
-        cell = bench.expect("rte", seed, arm=arm, rate=rate)
-        bench.record(cell, 0.6 if is_better else 0.5, environment=machine)
+        cell = bench.expect("rte", seed=seed, arm=arm, rate=rate)
+        bench.record(cell, score=0.6 if is_better else 0.5, environment=machine)
         bench.predict(cell["cell_id"], {"validation": np.eye(2)[[0, 1]]})
     return bench
 
@@ -90,8 +90,8 @@ def pretrain(bench, arm, environment):
     losses = (4.0 + 0.1 * (arm == "none") + 0.001 * np.arange(300)) * counts
     pieces = {"loss_sum": losses, "count": counts, "document": np.arange(300)}
     for seed in (1, 2, 3):
-        bench.expect("rte", seed, arm=arm)
-        bench.pretrain(arm, seed, pieces=pieces, environment=environment)
+        bench.expect("rte", seed=seed, arm=arm)
+        bench.pretrain(arm, seed=seed, pieces=pieces, environment=environment)
 
 
 GPU = {"processor": "AMD EPYC", "device": "NVIDIA H100", "precision": "bf16"}
@@ -100,7 +100,7 @@ GPU = {"processor": "AMD EPYC", "device": "NVIDIA H100", "precision": "bf16"}
 @pytest.mark.parametrize(("graphs", "is_unlike"), [(None, False), (False, False), (True, True)])
 def test_a_run_with_graphs_is_unlike_one_without_or_an_older_one(bench, graphs, is_unlike):
     for arm, environment in {"add": GPU, "none": {**GPU, "graphs": graphs}}.items():
-        bench.record(bench.expect("rte", arm=arm), 0.5, environment=environment)
+        bench.record(bench.expect("rte", arm=arm), score=0.5, environment=environment)
     frame = glue_bench.leaderboard(bench.plan()).set_index("arm")
     assert frame["unlike_reference"]["none"] == is_unlike
 
@@ -119,7 +119,7 @@ def test_a_pretraining_on_another_machine_is_marked_before_any_fine_tuning_has_e
 
 def test_a_precision_that_is_not_recorded_is_not_unlike(bench):
     for arm, environment in {"add": EPYC, "none": {**EPYC, "precision": None}}.items():
-        bench.record(bench.expect("rte", arm=arm), 0.5, environment=environment)
+        bench.record(bench.expect("rte", arm=arm), score=0.5, environment=environment)
     assert not glue_bench.leaderboard(bench.plan())["unlike_reference"].any()
 
 
@@ -136,11 +136,11 @@ def by_steps(bench):
     After 9 steps all is well.
     """
     for steps, task, seed in product((4, 9), ("rte", "sst2"), (1, 2)):
-        cell = bench.expect(task, seed)
+        cell = bench.expect(task, seed=seed)
         cell |= {"cell_id": f"{cell['cell_id']}-{steps}", "steps": steps, "pretraining_seed": 1}
         collapsed = ("validation",) if (steps, task, seed) == (4, "rte", 1) else ()
         if (steps, task, seed) != (4, "sst2", 2):
-            bench.record(cell, 0.5, collapsed)
+            bench.record(cell, score=0.5, collapsed=collapsed)
     return bench.plan()
 
 

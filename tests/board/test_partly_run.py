@@ -46,7 +46,7 @@ def pretrain(bench, arm, seed, stream="of {}"):
     loss = sums.sum() / count.sum()
     bench.pretrain(
         arm,
-        seed,
+        seed=seed,
         pieces={"loss_sum": sums, "count": count, "document": np.zeros(300, np.int64)},
         validation_loss=loss,
         steps=10,
@@ -62,7 +62,7 @@ def pretrain_seeds(bench, arm, finished: int) -> None:
         if seed <= finished:
             pretrain(bench, arm, seed)
         else:
-            bench.pretrain(arm, seed, steps=10, finished=False)
+            bench.pretrain(arm, seed=seed, steps=10, finished=False)
 
 
 def make_study(bench) -> Path:
@@ -258,9 +258,9 @@ def test_a_mean_that_lacks_a_seed_is_a_dash(bench):
         bench.expect(arm=arm)
         loss = 3.0 if arm == "add" or seed == 1 else 4.0
         points = [point_of(1, loss, 100)]
-        bench.pretrain(arm, seed, losses=points, validation_loss=loss, tokens=300)
+        bench.pretrain(arm, seed=seed, losses=points, validation_loss=loss, tokens=300)
     for arm in ("add", "none"):
-        bench.pretrain(arm, 3, finished=False)
+        bench.pretrain(arm, seed=3, finished=False)
     header, rows = table_of(budget_page(read_results(bench.plan())))
     for row, tokens in zip(rows, ("100", MISSING), strict=True):
         texts = dict(zip(header, row, strict=True))
@@ -276,7 +276,7 @@ def test_a_chosen_rate_at_an_end_of_the_search_has_a_mark(bench):
         bench.pretrain(arm, rate=best)
         for seed, rate in enumerate(2 * rates, 2):
             loss = 1.0 if rate == best else 2.0
-            bench.pretrain(arm, seed, is_search=True, rate=rate, validation_loss=loss)
+            bench.pretrain(arm, seed=seed, is_search=True, rate=rate, validation_loss=loss)
     table = budget_page(read_results(bench.plan())).tables[-1]
     assert table.caption == "Validation loss after 1 steps with 2 seeds, the mean."
     assert [row[0].text for row in table.rows] == ["high*", "low*", "middle"]

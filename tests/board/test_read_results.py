@@ -71,9 +71,9 @@ def test_losses_come_from_finished_pretrainings_without_rate_searches(bench):
         {"step": 2, "tokens": 20, "train_loss": 2.0, "validation_loss": 3.5, "seconds": 2.0},
     ]
     bench.finish("rte")
-    bench.pretrain("add", 1, losses=points)
-    bench.pretrain("add", 2, losses=points, is_search=True)
-    bench.pretrain("add", 3, finished=False)
+    bench.pretrain("add", seed=1, losses=points)
+    bench.pretrain("add", seed=2, losses=points, is_search=True)
+    bench.pretrain("add", seed=3, finished=False)
     losses = read_results(bench.plan()).losses
     assert losses["pretraining_seed"].tolist() == [1, 1]
     assert losses["step"].tolist() == [1, 2]
@@ -82,8 +82,8 @@ def test_losses_come_from_finished_pretrainings_without_rate_searches(bench):
 
 def test_pretrainings_of_rate_searches_stand_last(bench):
     bench.finish("rte")
-    bench.pretrain("add", 2, is_search=True, rate=1e-3)
-    bench.pretrain("add", 1, rate=2e-3)
+    bench.pretrain("add", seed=2, is_search=True, rate=1e-3)
+    bench.pretrain("add", seed=1, rate=2e-3)
     frame = read_results(bench.plan()).pretrainings
     assert frame["seed"].tolist() == [1, 2]
     assert frame["learning_rate"].tolist() == [2e-3, 1e-3]

@@ -23,7 +23,7 @@ def finish(
 
     The splits `without` are left out.
     """
-    bench.record(bench.expect(task, seed), value, **facts)
+    bench.record(bench.expect(task, seed=seed), score=value, **facts)
     generator = np.random.default_rng([seed, len(task)])
     logits: dict[str, np.ndarray] = {}
     for file in FILES.values():
@@ -47,7 +47,7 @@ def finish(
 )
 def test_the_run_is_the_median_over_seeds(bench, values, seed):
     for number, value in enumerate(values, 1):
-        bench.finish("rte", number, value)
+        bench.finish("rte", seed=number, score=value)
     runs = median_runs(open_board(bench.plan()), "add")
     assert runs["seed"]["rte"] == seed
 
@@ -59,7 +59,7 @@ def finish_mnli(bench, scores: list[tuple[float, float]]) -> None:
             "validation_matched": {"accuracy": matched},
             "validation_mismatched": {"accuracy": mismatched},
         }
-        bench.finish("mnli", seed, splits)
+        bench.finish("mnli", seed=seed, score=splits)
 
 
 def test_the_mean_over_splits_decides(bench):
@@ -78,14 +78,14 @@ def test_a_rounding_error_does_not_decide(bench):
 
 def test_the_main_metric_decides(bench):
     for seed, (accuracy, f1) in enumerate([(0.5, 0.9), (0.6, 0.1), (0.7, 0.5)], 1):
-        bench.finish("mrpc", seed, {"accuracy": accuracy, "f1": f1})
+        bench.finish("mrpc", seed=seed, score={"accuracy": accuracy, "f1": f1})
     runs = median_runs(open_board(bench.plan()), "add")
     assert runs["seed"]["mrpc"] == 2
 
 
 def test_the_run_is_one_at_the_rate_that_the_board_reports(bench):
     for rate, value in ((1e-5, 0.6), (2e-5, 0.8), (3e-5, 0.7)):
-        bench.finish("rte", 1, value, rate=rate)
+        bench.finish("rte", seed=1, score=value, rate=rate)
     runs = median_runs(open_board(bench.plan()), "add")
     assert runs["learning_rate"]["rte"] == 2e-5
 

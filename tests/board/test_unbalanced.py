@@ -35,7 +35,7 @@ The last two arms cannot be tested.
 
 def run(bench, task, arm, pretraining, seed, generator) -> None:
     """Plan a run; if it has finished, it has predictions with another accuracy in each split."""
-    cell = bench.expect(task, seed, arm=arm)
+    cell = bench.expect(task, seed=seed, arm=arm)
     cell["cell_id"] += f"-p{pretraining}"
     cell["steps"] = 9
     cell["pretraining_seed"] = pretraining
@@ -47,7 +47,7 @@ def run(bench, task, arm, pretraining, seed, generator) -> None:
         is_wrong = generator.random(ROWS) > generator.uniform(0.2, 0.8)
         logits[split] = np.eye(3 if task == "mnli" else 2)[is_wrong.astype(int)]
         scores[split] = {"accuracy": float(np.mean(~is_wrong))}
-    bench.record(cell, scores)
+    bench.record(cell, score=scores)
     bench.predict(cell["cell_id"], logits)
 
 
@@ -101,9 +101,9 @@ def test_the_error_of_a_card_is_over_the_means_of_pretrainings_by_hand(path):
 
 def test_of_equal_runs_the_one_of_the_lower_pretraining_seed_stands_for_the_arm(bench):
     for pretraining, seed in ((2, 1), (1, 2)):
-        cell = bench.expect("rte", seed)
+        cell = bench.expect("rte", seed=seed)
         cell |= {"cell_id": f"p{pretraining}", "steps": 9, "pretraining_seed": pretraining}
-        bench.record(cell, 0.5)
+        bench.record(cell, score=0.5)
     runs = median_runs(open_board(bench.plan()), "add")
     assert runs["cell_id"]["rte"] == "p1"
 

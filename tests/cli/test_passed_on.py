@@ -115,8 +115,8 @@ def stored(tmp_path_factory) -> Path:
     bench = Bench(tmp_path_factory.mktemp("options") / "toy")
     for arm, shift in (("none", 0.0), ("add", 0.02)):
         for seed, (low, high) in enumerate([(0.60, 0.65), (0.60, 0.65), (0.63, 0.30)], start=1):
-            bench.finish("rte", seed, low + shift, arm=arm, rate=2e-5)
-            bench.finish("rte", seed, high + shift, arm=arm, rate=3e-5)
+            bench.finish("rte", seed=seed, score=low + shift, arm=arm, rate=2e-5)
+            bench.finish("rte", seed=seed, score=high + shift, arm=arm, rate=3e-5)
     return bench.plan()
 
 

@@ -58,8 +58,8 @@ class Folder:
     def pretrain(
         self,
         arm: str,
-        seed: int = 1,
         *,
+        seed: int = 1,
         rate: float = 1e-3,
         search: bool = False,
         planned: bool = True,
@@ -138,9 +138,9 @@ class Folder:
         self,
         arm: str,
         task: str,
+        *,
         seed: int = 1,
         pretraining_seed: int = 1,
-        *,
         rate: float = 1e-3,
         steps: int = STEPS,
         planned: bool = True,
@@ -228,9 +228,9 @@ class Folder:
 
         self.store.write(record_of(cell, **values | facts), save, logits=logits, tests=tests)
 
-    def fail(self, arm: str, task: str, seed: int, *, planned: bool = True) -> None:
+    def fail(self, arm: str, task: str, *, seed: int, planned: bool = True) -> None:
         """Add a cell whose last attempt failed."""
-        name = self.run(arm, task, seed, planned=planned, recorded=False)
+        name = self.run(arm, task, seed=seed, planned=planned, recorded=False)
         self.store.write_failure(Failure(id=name, error="gone wrong"))
 
     def plan(self, **protocol: Any) -> Path:

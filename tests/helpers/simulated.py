@@ -47,7 +47,7 @@ REGIMES = {
 def simulate(
     generator: np.random.Generator,
     *,
-    rates: Mapping[str, float],
+    accuracies: Mapping[str, float],
     columns: Sequence[str] = ("sst2",),
     seeds: int = 3,
     rows: int = 400,
@@ -61,7 +61,7 @@ def simulate(
 
     Args:
         generator: draws everything.
-        rates: by arm the chance to be right at the mean seed.
+        accuracies: by arm the chance to be right at the mean seed.
         columns: the columns of the leaderboard that are drawn.
         seeds: fine-tuning seeds for each of the pretrainings.
         rows: examples of each column.
@@ -71,8 +71,8 @@ def simulate(
         pretraining: the variance that a pretraining's seed adds to an arm.
         block: the variance that it adds to all arms alike.
     """
-    factors = np.sqrt([(unstable or {}).get(arm, 1.0) for arm in rates])[:, None, None]
-    count = len(rates)
+    factors = np.sqrt([(unstable or {}).get(arm, 1.0) for arm in accuracies])[:, None, None]
+    count = len(accuracies)
     numbers = np.indices((count, pretrainings, seeds)).reshape(3, -1) + 1
     experiment: list[ColumnRuns] = []
     shifts: dict[str, np.ndarray] = {}  # MNLI's columns share their runs
@@ -82,8 +82,8 @@ def simulate(
         block_shift = draw(generator, np.sqrt(block), 1, pretrainings, 1)
         shift = (own_shift + arm_shift + block_shift).reshape(count, -1, 1)
         seed = shifts.setdefault(COLUMNS[column][0], shift)
-        labels, predictions = draw_column(generator, column, regime, rates, seed, rows)
-        outcomes = outcomes_of(column, dict(zip(rates, predictions, strict=True)), labels)
+        labels, predictions = draw_column(generator, column, regime, accuracies, seed, rows)
+        outcomes = outcomes_of(column, dict(zip(accuracies, predictions, strict=True)), labels)
         runs = outcomes.runs._replace(pretraining_seeds=numbers[1], seeds=numbers[2])
         experiment.append(replace(outcomes, runs=runs))
     return experiment
@@ -93,7 +93,7 @@ def draw_column(
     generator: np.random.Generator,
     column: str,
     regime: Regime,
-    rates: Mapping[str, float],
+    accuracies: Mapping[str, float],
     seed: np.ndarray,
     rows: int,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -101,8 +101,8 @@ def draw_column(
 
     `seed` (arms, runs, 1) is what the seed of each run adds to its strength.
     """
-    count = len(rates)
-    ability = np.array(list(rates.values()))[:, None, None]
+    count = len(accuracies)
+    ability = np.array(list(accuracies.values()))[:, None, None]
     shared = draw(generator, np.sqrt(regime.shared), 1, 1, rows)
     view = draw(generator, np.sqrt(regime.view), count, 1, rows)
     noise = draw(generator, np.sqrt(regime.noise), count, seed.shape[1], rows)
@@ -166,7 +166,7 @@ def fill_drawn(bench, outcomes: ColumnRuns) -> None:
     """
     columns = (outcomes.runs.arms, outcomes.runs.seeds, outcomes.runs.values, outcomes.predictions)
     for owner, seed, score, predicted in zip(*columns, strict=True):
-        bench.finish(outcomes.task, int(seed), score / 100, arm=outcomes.arms[owner])
+        bench.finish(outcomes.task, seed=int(seed), score=score / 100, arm=outcomes.arms[owner])
         logits = np.stack([1.0 - predicted, predicted], axis=1)
         bench.predict(bench.cells[-1]["cell_id"], {"validation": logits})
     bench.label(outcomes.task, {"validation": outcomes.labels})

@@ -189,7 +189,7 @@ class Bench:
         return self.path / "cells" / cell_id / name
 
     def expect(
-        self, task="rte", seed=1, *, arm="add", origin="pretrained", rate=2e-5, variant=""
+        self, task="rte", *, seed=1, arm="add", origin="pretrained", rate=2e-5, variant=""
     ) -> dict[str, Any]:
         """Add a cell that the plan asks for and that has no record yet."""
         cell_id = f"{arm}-{task}-lr{rate:g}-s{seed}"
@@ -207,9 +207,9 @@ class Bench:
     def finish(
         self,
         task="rte",
-        seed=1,
-        value: Any = 0.5,
         *,
+        seed=1,
+        score: Any = 0.5,
         collapsed=(),
         source="tsv",
         partial=False,
@@ -217,12 +217,18 @@ class Bench:
     ):
         """Add a cell with its record.
 
-        `value` (0 to 1) is of every metric of every split, or of named metrics or splits.
+        `score` (0 to 1) is of every metric of every split, or of named metrics or splits.
         """
-        self.record(self.expect(task, seed, **place), value, collapsed, source, partial=partial)
+        self.record(
+            self.expect(task, seed=seed, **place),
+            score=score,
+            collapsed=collapsed,
+            source=source,
+            partial=partial,
+        )
 
     def record(
-        self, cell, value: Any = 0.5, collapsed=(), source="tsv", *, partial=False, **facts
+        self, cell, *, score: Any = 0.5, collapsed=(), source="tsv", partial=False, **facts
     ) -> None:
         """Note what a cell leaves.
 
@@ -230,7 +236,7 @@ class Bench:
         """
         task = TASKS[cell["task"]]
         self.tasks[cell["task"]] = {"source": source, "partial": partial} | facts.pop("data", {})
-        values = value if isinstance(value, dict) else dict.fromkeys(task.metrics, value)
+        values = score if isinstance(score, dict) else dict.fromkeys(task.metrics, score)
         facts["scores"] = {split: values.get(split, values) for split in task.columns}
         facts["collapsed"] = tuple(collapsed)
         cell["settings"] = facts.pop("hyperparameters", {})
@@ -251,7 +257,7 @@ class Bench:
         self.labels[task] = {"gold": gold, **baselines}
 
     def pretrain(
-        self, arm="add", seed=1, *, pieces=None, sums=None, finished=True, **facts
+        self, arm="add", *, seed=1, pieces=None, sums=None, finished=True, **facts
     ) -> Pretraining:
         """Add a pretraining to the plan, with its record if it is `finished`."""
         names = ("steps", "settings", "is_search", "searches", "rate")
@@ -278,7 +284,7 @@ class Bench:
             for split in labels:
                 share = min(accuracy + spread * generator.uniform(-1, 1), 1.0)
                 logits[split], scores[split] = _predict(task, gold, share, generator)
-            self.finish(task, seed, scores, arm=arm, origin=origin, source=source)
+            self.finish(task, seed=seed, score=scores, arm=arm, origin=origin, source=source)
             self.predict(self.cells[-1]["cell_id"], logits)
 
     def finish_published(self, table: str, label: str, **place) -> None:
@@ -295,8 +301,8 @@ class Bench:
             splits = scores.setdefault(task, {})
             halves = dict.fromkeys(TASKS[task].metrics, 0.5)
             splits.setdefault(split, halves)[metric] = float(printed[column]) / 100
-        for task, value in scores.items():
-            self.finish(task, 1, value, **place)
+        for task, score in scores.items():
+            self.finish(task, score=score, **place)
 
     def plan(self, **parts: Any) -> Path:
         """Write the plan of all cells so far, with `parts` of it, and all records; return the

@@ -41,7 +41,9 @@ def pretrain(bench, arm, seed, **facts):
     points = []
     for step, loss in enumerate(losses, 1):
         points.append(curve_point(step, loss, 100 * step))
-    bench.pretrain(arm, seed, losses=points, validation_loss=losses[-1], tokens=100 * seed, **facts)
+    bench.pretrain(
+        arm, seed=seed, losses=points, validation_loss=losses[-1], tokens=100 * seed, **facts
+    )
 
 
 def search_rates(bench):
@@ -49,7 +51,7 @@ def search_rates(bench):
     for seed, rate, tokens, loss in ((7, 1e-3, 10, 4.0), (8, 2e-3, 20, 5.0), (9, 2e-3, 40, 6.0)):
         bench.pretrain(
             "none",
-            seed,
+            seed=seed,
             is_search=True,
             rate=rate,
             tokens=tokens,
@@ -171,9 +173,9 @@ def search(bench, losses: Losses, chosen: dict[str, float]):
             for loss in of_seeds:
                 seed += 1
                 bench.pretrain(
-                    arm, seed, is_search=True, rate=rate, validation_loss=loss, steps=steps
+                    arm, seed=seed, is_search=True, rate=rate, validation_loss=loss, steps=steps
                 )
-        bench.pretrain(arm, 1, rate=chosen[arm])
+        bench.pretrain(arm, seed=1, rate=chosen[arm])
     return read_results(bench.plan())
 
 

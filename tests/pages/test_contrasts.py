@@ -18,14 +18,14 @@ from glue_bench.pages.render import to_markdown
 from glue_bench.pages.seeds_needed import difference_page, measured_costs
 from glue_bench.pages.spreads import SPREAD_LEGEND
 
-RATES = {"low": 0.55, "high": 0.9, "higher": 0.9}
+ACCURACIES = {"low": 0.55, "high": 0.9, "higher": 0.9}
 
 
-def fill(bench, rates=None, seeds=2):
+def fill(bench, accuracies=None, seeds=2):
     """Finish runs of two tasks for arms with these shares of right answers; return the folder."""
-    for arm, rate in (rates or RATES).items():
+    for arm, accuracy in (accuracies or ACCURACIES).items():
         for task in ("cola", "mnli"):
-            bench.finish_predicted(task, arm, rate, seeds=seeds)
+            bench.finish_predicted(task, arm, accuracy, seeds=seeds)
     return bench.plan()
 
 
@@ -96,9 +96,11 @@ def test_two_seeds_have_a_word_of_caution(bench, seeds, is_warned):
 
 
 def test_what_few_rows_cannot_show_is_a_dash(bench):
-    rates = {"a": 0.5, "b": 0.99}
+    accuracies = {"a": 0.5, "b": 0.99}
     generator = np.random.default_rng(5)
-    for outcomes in simulate(generator, columns=["sst2", "cola"], rates=rates, rows=8, seeds=2):
+    for outcomes in simulate(
+        generator, columns=["sst2", "cola"], accuracies=accuracies, rows=8, seeds=2
+    ):
         fill_drawn(bench, outcomes)
     comparison = open_comparison(bench.plan())
     spread = statistics_page(comparison).tables[1]
@@ -129,7 +131,7 @@ def test_the_page_says_why_no_number_of_seeds_finds_a_small_difference(bench):
 
 def test_a_seed_costs_a_run_at_every_rate(bench):
     for rate, seconds in ((1e-5, 10.0), (2e-5, 30.0)):
-        bench.record(bench.expect("rte", 1, arm="a", rate=rate), seconds=seconds)
+        bench.record(bench.expect("rte", seed=1, arm="a", rate=rate), seconds=seconds)
     costs = measured_costs(read_results(bench.plan()))
     assert costs.finetuning == 40.0
 

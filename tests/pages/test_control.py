@@ -14,8 +14,8 @@ from glue_bench.pages.render import to_markdown
 
 def finish(bench, arm, seed, right) -> None:
     """Finish a run on RTE that is right on the first examples; all labels are 1."""
-    cell = bench.expect("rte", seed, arm=arm, rate=2e-5)
-    bench.record(cell, right / ROWS)
+    cell = bench.expect("rte", seed=seed, arm=arm, rate=2e-5)
+    bench.record(cell, score=right / ROWS)
     is_right = np.arange(ROWS) < right
     bench.predict(cell["cell_id"], {"validation": np.stack([~is_right, is_right], axis=1)})
 
@@ -27,8 +27,8 @@ def test_no_interval_is_wider_than_scores_can_differ(bench):
         for seed, answer in enumerate(answers, 1):
             predicted = np.full(ROWS, answer)
             predicted[:1] = 1 - answer if arm == "untied" else answer
-            cell = bench.expect("rte", seed, arm=arm, rate=2e-5)
-            bench.record(cell, float((predicted == labels).mean()))
+            cell = bench.expect("rte", seed=seed, arm=arm, rate=2e-5)
+            bench.record(cell, score=float((predicted == labels).mean()))
             logits = np.stack([1 - predicted, predicted], axis=1)
             bench.predict(cell["cell_id"], {"validation": logits})
     bench.label("rte", {"validation": labels})

@@ -58,8 +58,8 @@ def finish(
     bench, seed=1, predicted=None, digest=None, value=0.5, source="tsv", *, partial=False, **place
 ) -> None:
     """Finish a run of MNLI that predicted these classes for AX, if any."""
-    cell = bench.expect("mnli", seed, **place)
-    bench.record(cell, value, source=source, partial=partial, diagnostic=digest)
+    cell = bench.expect("mnli", seed=seed, **place)
+    bench.record(cell, score=value, source=source, partial=partial, diagnostic=digest)
     splits = {
         "validation_matched": np.zeros((1, 3)),
         "test_matched": np.zeros((1, 3), np.float32),

@@ -26,8 +26,8 @@ def write(bench):
 def of_all_tasks(bench):
     """A bench with a run of each task, and one that is missing."""
     for number, task in enumerate(TRAINABLE):
-        bench.finish(task, 1, 0.5 + 0.0123 * number)
-    bench.expect("rte", 3)
+        bench.finish(task, seed=1, score=0.5 + 0.0123 * number)
+    bench.expect("rte", seed=3)
     return bench
 
 
@@ -37,7 +37,7 @@ def test_bytes_depend_only_on_plan_and_scores(of_all_tasks, new_bench):
     slower.arms = of_all_tasks.arms
     for cell in reversed(of_all_tasks.cells[:-1]):
         _, facts = of_all_tasks.runs[cell["cell_id"]]
-        slower.record(cell, facts["scores"], seconds=99.0)
+        slower.record(cell, score=facts["scores"], seconds=99.0)
     files = write(of_all_tasks)
     files_of_slower = write(slower)
     assert list(files) == list(files_of_slower)
@@ -59,7 +59,7 @@ def test_tables_of_an_earlier_plan_do_not_stay(of_all_tasks):
 @pytest.fixture
 def undefined_score(bench):
     """A bench with one run on a part of the data; one of its scores is undefined."""
-    bench.finish("mrpc", 3, {"accuracy": 2 / 3, "f1": None}, rate=3e-5, partial=True)
+    bench.finish("mrpc", seed=3, score={"accuracy": 2 / 3, "f1": None}, rate=3e-5, partial=True)
     return bench
 
 
@@ -114,12 +114,14 @@ def test_the_next_step_follows_from_the_state_of_the_folder(bench, change, comma
     pretrainings = change.get("pretrained", 1)
     for arm in arms:
         for seed in range(change.get("seeds", 3)):
-            bench.finish("rte", seed + 1, 0.5, arm=arm, source=change.get("source", "tsv"))
+            bench.finish(
+                "rte", seed=seed + 1, score=0.5, arm=arm, source=change.get("source", "tsv")
+            )
             cell = bench.cells[-1]
             cell["steps"] = change.get("steps")
             cell["pretraining_seed"] = seed % pretrainings + 1
     if change.get("missing"):
-        bench.expect("rte", 9)
+        bench.expect("rte", seed=9)
     comparison = open_comparison(bench.plan(experiment=change.get("name", "toy")))
     failed = change.get("failed", ())
     has_only = change.get("has_only", False)

@@ -67,8 +67,8 @@ def test_an_arm_alone_is_compared_with_baselines_only(bench):
 
 def test_scores_that_are_equal_after_rounding_are_all_bold_and_a_single_arm_is_not(bench):
     for arm, value in (("a", 0.6), ("b", 0.60001), ("c", 0.5)):
-        bench.finish("rte", 1, value, arm=arm)
-    bench.finish("rte", 1, 0.9, arm="alone", origin="scratch")
+        bench.finish("rte", seed=1, score=value, arm=arm)
+    bench.finish("rte", seed=1, score=0.9, arm="alone", origin="scratch")
     _, (pretrained, scratch, *_) = shown(bench.plan())
     assert [pretrained.title, scratch.title] == ["Pretrained", "Scratch"]
     bold = {}
@@ -83,17 +83,17 @@ def marked(tmp_path_factory) -> Path:
     """Runs of an arm. Some collapsed, and some are missing."""
     bench = Bench(tmp_path_factory.mktemp("marked") / "toy")
     for seed, value in ((1, 0.60), (2, 0.62), (3, 0.67)):
-        bench.finish("rte", seed, value)
-    bench.finish("cola", 1, 0.6101, collapsed=["validation"])
-    bench.finish("qnli", 1, -0.00001, partial=True)
-    bench.finish("wnli", 1, 0.5)
-    bench.expect("wnli", 2)
-    bench.expect("sst2", 1)
-    bench.finish("stsb", 1, None)
+        bench.finish("rte", seed=seed, score=value)
+    bench.finish("cola", seed=1, score=0.6101, collapsed=["validation"])
+    bench.finish("qnli", seed=1, score=-0.00001, partial=True)
+    bench.finish("wnli", seed=1, score=0.5)
+    bench.expect("wnli", seed=2)
+    bench.expect("sst2", seed=1)
+    bench.finish("stsb", seed=1, score=None)
     # A run that collapsed at another rate than the chosen one does not count.
-    bench.finish("mrpc", 1, 0.5, rate=1e-5, collapsed=["validation"])
-    bench.finish("mrpc", 1, 0.6)
-    bench.finish("mnli", 1, 0.33, collapsed=["validation_matched"])
+    bench.finish("mrpc", seed=1, score=0.5, rate=1e-5, collapsed=["validation"])
+    bench.finish("mrpc", seed=1, score=0.6)
+    bench.finish("mnli", seed=1, score=0.33, collapsed=["validation_matched"])
     return bench.plan()
 
 
@@ -159,7 +159,7 @@ def run_on(bench, processors):
         for seed, name in enumerate(names, start=1):
             processor, _, precision = name.partition(" ")
             environment = {"processor": processor, "precision": "float32", "device": "cpu"}
-            cell = bench.expect("rte", seed, arm=arm)
+            cell = bench.expect("rte", seed=seed, arm=arm)
             bench.record(cell, environment=environment, precision=precision or None)
 
 
@@ -286,7 +286,10 @@ def test_the_setup_says_which_epoch_and_which_statistic_is_reported(best_epochs)
 
 def test_one_answer_after_the_last_epoch_is_no_mark_of_an_earlier_epoch(bench):
     bench.record(
-        bench.expect(), 0.5, ["validation"], history=history_of("validation", "accuracy", 0.7, 0.5)
+        bench.expect(),
+        score=0.5,
+        collapsed=["validation"],
+        history=history_of("validation", "accuracy", 0.7, 0.5),
     )
     for epoch, score in {"last": "50.00‡", "best": "70.00"}.items():
         _, (table, *_) = shown(bench.plan(config={"protocol": {"epoch": epoch}}))
@@ -298,13 +301,13 @@ def test_the_setup_says_how_much_of_the_data_there_was(bench):
     rows = {"train": 249, "validation": 277, "test": 3000}
     data = {"source": "tsv", "digest": "d", "partial": True, "rows": rows}
     bench.record(bench.expect("rte"), data=data)
-    bench.finish("qnli", 1, partial=True)
+    bench.finish("qnli", seed=1, partial=True)
     assert facts(bench.plan())["Data"] == "tsv; QNLI in part; RTE 10% of train"
 
 
 def test_the_setup_says_which_records_were_left_out(bench):
-    bench.finish("qnli", 1)
-    bench.finish("qnli", 2)
+    bench.finish("qnli", seed=1)
+    bench.finish("qnli", seed=2)
     bench.plan()
     damaged = bench.cells[-1]["cell_id"]
     bench.file(damaged).write_text("{")
@@ -327,7 +330,7 @@ OTHER_ROWS = {
 
 def test_other_rows_of_the_official_number_have_a_mark_and_a_line(bench):
     bench.record(bench.expect("rte"), data=OTHER_ROWS)
-    bench.finish("cola", 1, 0.5)
+    bench.finish("cola", seed=1, score=0.5)
     page, (table, *_) = shown(bench.plan())
     assert "RTE†" in table.header
     assert facts(bench.path)["Data"] == "tsv; RTE validation with CSV quotes around texts"
@@ -371,7 +374,7 @@ def test_a_split_with_other_rows_than_the_official_ones_is_marked(bench, fact):
 
 
 def test_other_rows_of_a_task_that_has_no_column_yet_have_no_line(bench):
-    bench.finish("cola", 1, 0.5)
+    bench.finish("cola", seed=1, score=0.5)
     bench.expect("rte")
     bench.tasks["rte"] = OTHER_ROWS
     page, _ = shown(bench.plan())
@@ -393,13 +396,13 @@ def everything(bench) -> Path:
         for task in ("rte", "sst2"):
             bench.finish_predicted(task, arm, accuracy)
     for arm in ("add", "none"):
-        bench.finish("cola", 1, 0.5, arm=arm, collapsed=["validation"], partial=True)
-        bench.expect("wnli", 1, arm=arm)
-        bench.finish("stsb", 1, None, arm=arm)
+        bench.finish("cola", seed=1, score=0.5, arm=arm, collapsed=["validation"], partial=True)
+        bench.expect("wnli", seed=1, arm=arm)
+        bench.finish("stsb", seed=1, score=None, arm=arm)
         environment = {"processor": arm, "precision": "float32"}
-        bench.record(bench.expect("qnli", 1, arm=arm), environment=environment)
-        bench.record(bench.expect("mrpc", 1, arm=arm))
-    bench.expect("mrpc", 2, arm="add")
+        bench.record(bench.expect("qnli", seed=1, arm=arm), environment=environment)
+        bench.record(bench.expect("mrpc", seed=1, arm=arm))
+    bench.expect("mrpc", seed=2, arm="add")
     return bench.plan(config={"protocol": {"contrasts": [["none", "add"]]}})
 
 

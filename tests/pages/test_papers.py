@@ -175,8 +175,8 @@ def pairs_of(published, bench, **plan):
 @pytest.fixture
 def two_arms(bench):
     """A run of two arms that were pretrained for 100 steps."""
-    bench.finish("cola", 1, 0.49)
-    bench.finish("cola", 1, 0.3, arm="untied")
+    bench.finish("cola", seed=1, score=0.49)
+    bench.finish("cola", seed=1, score=0.3, arm="untied")
     for cell in bench.cells:
         cell.setdefault("steps", 100)
     return bench
@@ -227,9 +227,9 @@ def test_the_page_compares_the_settings_of_theirs_and_ours(two_arms):
 def test_medians_at_the_rate_of_the_best_median(bench, changes, expected):
     """The mean would take the lower rate."""
     for seed, (low, high) in enumerate(((0.9, 0.60), (0.5, 0.58), (0.5, 0.56)), start=1):
-        bench.finish("cola", seed, low, rate=2e-5)
+        bench.finish("cola", seed=seed, score=low, rate=2e-5)
         history = history_of("validation", "matthews_correlation", 0.7, high)
-        bench.record(bench.expect("cola", seed, rate=3e-5), high, history=history)
+        bench.record(bench.expect("cola", seed=seed, rate=3e-5), score=high, history=history)
     cells = cells_of(replace(MADE_UP, **changes), bench)
     assert cells.loc[("Sum", "cola"), "ours"] == pytest.approx(expected)
 
@@ -244,8 +244,8 @@ def test_medians_at_the_rate_of_the_best_median(bench, changes, expected):
     ],
 )
 def test_the_metrics_are_the_papers(bench, name, model, column, expected):
-    bench.finish("mrpc", 1, {"accuracy": 0.7, "f1": 0.8})
-    bench.finish("stsb", 1, {"pearson": 0.1, "spearmanr": 0.2})
+    bench.finish("mrpc", seed=1, score={"accuracy": 0.7, "f1": 0.8})
+    bench.finish("stsb", seed=1, score={"pearson": 0.1, "spearmanr": 0.2})
     cells = cells_of(PAPERS[name], bench)
     assert cells.loc[(model, column), "ours"] == expected
 
@@ -259,8 +259,8 @@ def test_the_average_is_the_papers(bench):
 
 
 def test_an_arm_stands_beside_the_row_nearest_in_size_and_only_there(bench):
-    bench.finish("rte", 1, arm="small", variant="add")
-    bench.finish("rte", 1, arm="large", variant="add")
+    bench.finish("rte", seed=1, arm="small", variant="add")
+    bench.finish("rte", seed=1, arm="large", variant="add")
     arms = {"small": {"parameters": 5_000_000}, "large": {"parameters": 40_000_000}}
     pairs = pairs_of(PAPERS["miniatures"], bench, arms=arms)
     assert pairs["arm"].tolist() == ["small", "", "", "large"]
@@ -273,7 +273,7 @@ def test_an_arm_stands_beside_the_row_nearest_in_size_and_only_there(bench):
 def two_checkpoints(bench):
     """Runs after 30% and after all of the steps."""
     for steps, value, seed in ((300, 0.3, 1), (1000, 0.6, 1), (1000, 0.6, 2)):
-        bench.finish("cola", seed, value, rate=steps * 1e-6)
+        bench.finish("cola", seed=seed, score=value, rate=steps * 1e-6)
         bench.cells[-1]["steps"] = steps
     return bench
 
@@ -293,13 +293,13 @@ def test_steps_and_seeds_belong_to_the_checkpoint(two_checkpoints):
 def test_seeds_of_several_pretrainings_are_not_like_theirs(bench):
     """Seeds of papers share one pretraining."""
     for seed in range(1, 6):
-        bench.finish("rte", seed)
+        bench.finish("rte", seed=seed)
         bench.cells[-1] |= {"pretraining_seed": seed, "steps": 9}
     assert pairs_of(MADE_UP, bench)["seeds"]["Sum"] == "5 / 5, of 5 pretrainings"
 
 
 def test_an_arm_that_was_converted_says_what_it_started_from(bench):
-    bench.finish("cola", 1, arm="untied", origin="grafted")
+    bench.finish("cola", seed=1, arm="untied", origin="grafted")
     arms = [{"name": "untied", "options": {}, "checkpoint": "/some/where/bert"}]
     assert pairs_of(MADE_UP, bench, config={"arms": arms})["start"]["Untied"] == "bert, grafted"
 
@@ -313,7 +313,7 @@ OTHER_ROWS = {
 
 
 def test_rows_that_are_not_the_official_ones_are_not_called_a_part_of_them(bench):
-    bench.finish("cola", 1, partial=True)
+    bench.finish("cola", seed=1, partial=True)
     bench.record(bench.expect("rte"), data=OTHER_ROWS)
     page = page_of(MADE_UP, bench)
     facts = page.tables[-1].frame.set_index("fact")["value"]
@@ -322,20 +322,20 @@ def test_rows_that_are_not_the_official_ones_are_not_called_a_part_of_them(bench
 
 
 def test_a_part_of_the_rows_is_not_called_other_rows(bench):
-    bench.finish("cola", 1, partial=True)
+    bench.finish("cola", seed=1, partial=True)
     assert PAPER_LEGEND["differences"] not in page_of(MADE_UP, bench).tables[0].legend
 
 
 def test_partial_data_are_marked(bench):
-    bench.finish("cola", 1, partial=True)
-    bench.finish("rte", 1)
+    bench.finish("cola", seed=1, partial=True)
+    bench.finish("rte", seed=1)
     table = page_of(MADE_UP, bench).tables[0]
     assert table.header == ["Model", "CoLA†", "RTE", "Avg.†"]
     assert any(line.startswith("†") for line in table.legend)
 
 
 def test_made_up_data_have_a_banner_and_no_mark(bench):
-    bench.finish("cola", 1, source="demo", partial=True)
+    bench.finish("cola", seed=1, source="demo", partial=True)
     page = page_of(MADE_UP, bench)
     assert page.banner == BANNER
     assert page.tables[0].header[1] == "CoLA"
@@ -356,7 +356,7 @@ def native_arm(bench, checkpoint, *tasks):
     """Finish a cell of a native arm on each task; the metrics of MRPC differ."""
     for task in tasks:
         value = {"accuracy": 0.8, "f1": 0.9} if task == "mrpc" else 0.7
-        bench.finish(task, 1, value, arm="mine", variant="native", origin="as published")
+        bench.finish(task, seed=1, score=value, arm="mine", variant="native", origin="as published")
     return {"config": {"arms": [{"name": "mine", "checkpoint": checkpoint, "variant": "native"}]}}
 
 

@@ -133,7 +133,7 @@ NASTY = '</code><script>alert(1)</script><img src=x onerror="alert(1)">'
 
 
 def test_what_a_plan_holds_is_shown_and_never_run(bench):
-    bench.expect("rte", 1)
+    bench.expect("rte", seed=1)
     pretraining = {"corpus": "demo", "steps": 1, "tokenizer": NASTY}
     path = bench.plan(config={"pretraining": pretraining}, data_source="demo")
     document = parse_html(to_html(make_report(open_comparison(path))))
@@ -143,7 +143,7 @@ def test_what_a_plan_holds_is_shown_and_never_run(bench):
 
 
 def test_a_report_of_made_up_data_says_so_and_has_no_published_tables(bench):
-    bench.expect("rte", 1)
+    bench.expect("rte", seed=1)
     demo_report = make_report(open_comparison(bench.plan(data_source="demo")))
     assert demo_report.banner == BANNER
     assert "0 of 1 planned" in to_html(demo_report)
@@ -167,7 +167,7 @@ def test_the_published_table_with_most_of_our_arms_is_open(full_report):
 
 def test_a_published_table_without_an_arm_of_ours_is_not_there(bench):
     for seed in (1, 2):
-        bench.finish("rte", seed, arm="none")
+        bench.finish("rte", seed=seed, arm="none")
     small_report = make_report(open_comparison(bench.plan()))
     assert part_of(small_report, "Published tables").folded == ()
 
@@ -175,7 +175,7 @@ def test_a_published_table_without_an_arm_of_ours_is_not_there(bench):
 def test_environments_are_columns_with_their_counts(bench):
     for seed, device in ((1, "cpu"), (2, "cpu"), (3, "cuda")):
         environment = {"device": device, "packages": {"torch": "9.9"}}
-        bench.record(bench.expect("rte", seed), 0.5, environment=environment)
+        bench.record(bench.expect("rte", seed=seed), score=0.5, environment=environment)
     demo_report = make_report(open_comparison(bench.plan(data_source="demo")))
     frame = demo_report.parts[-1].tables[0].frame.set_index("fact")
     assert list(frame) == ["Fine-tuning 1", "Fine-tuning 2"]

@@ -18,8 +18,10 @@ def leaderboard(bench):
     """Three runs of two arms on a task with two metrics, and on a task with one metric."""
     for arm, accuracies in ACCURACIES.items():
         for seed, accuracy in enumerate(accuracies, 1):
-            bench.finish("mrpc", seed, {"accuracy": accuracy, "f1": accuracy + 0.1}, arm=arm)
-            bench.finish("rte", seed, accuracy, arm=arm)
+            bench.finish(
+                "mrpc", seed=seed, score={"accuracy": accuracy, "f1": accuracy + 0.1}, arm=arm
+            )
+            bench.finish("rte", seed=seed, score=accuracy, arm=arm)
     return open_leaderboard(bench.plan())
 
 
@@ -59,9 +61,9 @@ def test_the_caption_says_what_the_cells_are(leaderboard):
 
 
 def test_a_mark_is_explained_in_the_caption(bench):
-    bench.finish("rte", 1, 0.5, collapsed=["validation"])
-    bench.finish("sst2", 1, 0.6, partial=True)
-    bench.expect("sst2", 2)
+    bench.finish("rte", seed=1, score=0.5, collapsed=["validation"])
+    bench.finish("sst2", seed=1, score=0.6, partial=True)
+    bench.expect("sst2", seed=2)
     (table,) = short_page(open_leaderboard(bench.plan())).tables
     assert [cell.text for cell in table.rows[0]] == ["add", "55.0*", "60.0*", "50.0‡"]
     assert table.header[2] == "SST-2†"

@@ -42,7 +42,7 @@ def swaps(bench, **shares) -> None:
     """Add a pretraining of each arm that prefers this share of the texts to swapped ones."""
     for arm, share in shares.items():
         sums = {"swap_1": np.stack([np.full(50, 100 * share), np.full(50, 100.0)])}
-        bench.pretrain(arm, 1, sums=sums)
+        bench.pretrain(arm, seed=1, sums=sums)
 
 
 @pytest.mark.parametrize("path", LEADERBOARDS, ids=lambda path: path.parent.name)
@@ -65,14 +65,14 @@ def test_tasks_are_too_easy_if_all_arms_with_positions_have_nearly_all_right(
 ):
     for task in ("rte", "sst2"):
         for arm, score in scores.items():
-            bench.finish(task, 1, score, arm=arm)
+            bench.finish(task, seed=1, score=score, arm=arm)
     assert warnings_at(bench.plan()) == expected
 
 
 def test_tasks_are_not_too_easy_if_one_of_them_is_not(bench):
     for arm in ("add", "untied"):
-        bench.finish("rte", 1, 1.0, arm=arm)
-        bench.finish("sst2", 1, 0.9, arm=arm)
+        bench.finish("rte", seed=1, score=1.0, arm=arm)
+        bench.finish("sst2", seed=1, score=0.9, arm=arm)
     assert warnings_at(bench.plan()) == []
 
 
@@ -98,8 +98,8 @@ def test_one_answer_in_every_run_of_a_column(bench, collapsed_runs, expected):
     places = [("add", 1), ("add", 2), ("untied", 1), ("untied", 2)]
     for number, (arm, seed) in enumerate(places):
         collapsed = ["validation"] if number < collapsed_runs else []
-        bench.finish("rte", seed, 0.5, arm=arm, collapsed=collapsed)
-        bench.finish("sst2", seed, 0.8, arm=arm)
+        bench.finish("rte", seed=seed, score=0.5, arm=arm, collapsed=collapsed)
+        bench.finish("sst2", seed=seed, score=0.8, arm=arm)
     assert warnings_at(bench.plan()) == expected
 
 
@@ -110,7 +110,7 @@ def add_finished(bench):
     def add(value, collapsed=()):
         arms = []
         for name in ("first", "second"):
-            bench.finish("rte", 0, value, arm=name, collapsed=collapsed, **FINISHED)
+            bench.finish("rte", seed=0, score=value, arm=name, collapsed=collapsed, **FINISHED)
             arms.append({"name": name, "variant": "finished", "checkpoint": f"org/{name}"})
         return bench.plan(config={"arms": arms})
 
@@ -127,8 +127,8 @@ def test_tasks_too_easy_for_finished_classifiers_are_not_mended_by_training(add_
 
 
 def test_one_answer_on_wnli_is_usual(bench):
-    bench.finish("wnli", 1, 0.56, collapsed=["validation"])
-    bench.finish("rte", 1, 0.6)
+    bench.finish("wnli", seed=1, score=0.56, collapsed=["validation"])
+    bench.finish("rte", seed=1, score=0.6)
     assert warnings_at(bench.plan()) == []
 
 
@@ -137,7 +137,7 @@ def too_easy(tmp_path_factory) -> Comparison:
     """Runs that answered everything correctly."""
     bench = Bench(tmp_path_factory.mktemp("too_easy") / "toy")
     for arm in ("add", "untied"):
-        bench.finish("rte", 1, 1.0, arm=arm)
+        bench.finish("rte", seed=1, score=1.0, arm=arm)
     return open_comparison(bench.plan())
 
 

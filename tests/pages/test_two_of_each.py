@@ -26,12 +26,12 @@ OTHER = {"processor": "Other", "device": "cpu", "precision": "float32"}
 
 def finish(bench, arm, task="rte", seed=1, pretraining=None, value=0.5, rate=2e-5, **facts) -> str:
     """Finish a run, perhaps after one of several pretrainings, and return its id."""
-    cell = bench.expect(task, seed, arm=arm, rate=rate)
+    cell = bench.expect(task, seed=seed, arm=arm, rate=rate)
     if pretraining is not None:
         cell["cell_id"] += f"-p{pretraining}"
         cell["steps"] = STEPS
         cell["pretraining_seed"] = pretraining
-    bench.record(cell, value, **facts)
+    bench.record(cell, score=value, **facts)
     return cell["cell_id"]
 
 
@@ -127,7 +127,7 @@ def test_a_processor_is_compared_with_the_references_run_of_the_same_seeds(bench
 def test_the_machines_of_a_run_and_of_its_pretraining_are_both_named(bench):
     for seed, device in ((1, "cpu"), (2, "cuda")):
         environment = {"processor": "Chip", "device": device, "precision": "bf16"}
-        bench.pretrain("add", seed, environment=environment, steps=STEPS)
+        bench.pretrain("add", seed=seed, environment=environment, steps=STEPS)
         job = bench.pretrained[f"add-{seed}"][0].pretraining
         cell = bench.expect()
         cell["cell_id"] = f"run-{seed}"
@@ -146,7 +146,7 @@ def test_runs_that_wait_were_computed_nowhere(bench):
     environment = {"processor": "One", "precision": "float32", "device": "cpu"}
     for seed in (1, 2):
         finish(bench, "add", seed=seed, environment=environment)
-    bench.expect("rte", 3)
+    bench.expect("rte", seed=3)
     assert facts_of(bench.plan())["Computed on"] == "One, float32: 2 runs"
 
 
@@ -196,7 +196,7 @@ def test_the_setup_says_that_rates_were_chosen_if_any_task_has_several(bench):
 def test_the_first_line_names_the_better_of_two_baselines(bench):
     gold = np.array([0, 1, 1, 1])
     for arm, value in (("add", 0.5), ("none", 0.25)):
-        bench.finish(arm=arm, value=value)
+        bench.finish(arm=arm, score=value)
     baselines = {"worse than most": {"validation": 1 - gold}, "always right": {"validation": gold}}
     bench.label("rte", {"validation": gold}, **baselines)
     caption = leaderboard_page(open_leaderboard(bench.plan())).tables[0].caption
@@ -208,8 +208,8 @@ def test_the_rate_of_an_arms_pretraining_is_the_one_that_was_chosen_and_not_one_
 ):
     for arm, rate in (("add", 4e-3), ("none", 1e-3)):
         bench.finish(arm=arm)
-        bench.pretrain(arm, 7, is_search=True, rate=2e-3)
-        bench.pretrain(arm, 1, rate=rate)
+        bench.pretrain(arm, seed=7, is_search=True, rate=2e-3)
+        bench.pretrain(arm, seed=1, rate=rate)
     tables = tables_of(bench.plan())
     (arms,) = [table for table in tables if table.title == "Arms"]
     place = arms.header.index("Pretraining rate")
@@ -258,8 +258,8 @@ def test_costs_are_means_over_runs_of_a_task_and_a_rate_and_leave_searches_out(b
                 of_seed = factor * seconds
                 finish(bench, arm, task, seed, rate=1e-5, seconds=of_seed)
                 finish(bench, arm, task, seed, rate=2e-5, seconds=of_seed + 4)
-        bench.pretrain(arm, 1, seconds=500.0 * factor)
-        bench.pretrain(arm, 9, seconds=7.0, is_search=True)
+        bench.pretrain(arm, seed=1, seconds=500.0 * factor)
+        bench.pretrain(arm, seed=9, seconds=7.0, is_search=True)
     finish(bench, "add", "rte", 3, rate=1e-5, seconds=60.0)
     of_first_rate = (10 + 10 + 30 + 30 + 60) / 5
     expected = Costs(1000.0, of_first_rate + 24 + 200 + 204)

@@ -32,11 +32,11 @@ def finish(bench, task="rte", scores=None, arm="add", **facts) -> None:
     """Finish runs after each pretraining."""
     for pretraining, of_seeds in (scores or SCORES).items():
         for seed, value in enumerate(of_seeds, 1):
-            cell = bench.expect(task, seed, arm=arm)
+            cell = bench.expect(task, seed=seed, arm=arm)
             cell["cell_id"] += f"-p{pretraining}"
             cell["steps"] = 9
             cell["pretraining_seed"] = pretraining
-            bench.record(cell, value, **facts)
+            bench.record(cell, score=value, **facts)
 
 
 def test_the_error_of_a_score_is_over_pretrainings_whatever_their_numbers_of_seeds(bench):
@@ -165,7 +165,7 @@ def test_rows_of_a_forest_have_the_lowest_loss_on_top_behind_the_planned_ones(be
         for seed, level in enumerate(by_seed, 1):
             sums = (level + 0.001 * documents) * counts
             pieces = {"loss_sum": sums, "count": counts, "document": documents}
-            bench.pretrain(arm, seed, pieces=pieces)
+            bench.pretrain(arm, seed=seed, pieces=pieces)
 
     path = bench.plan(config={"protocol": {"contrasts": [["d", "add"]]}})
     comparison = compare(open_board(path))
@@ -180,7 +180,7 @@ def test_rows_of_a_forest_have_the_lowest_loss_on_top_behind_the_planned_ones(be
 
 def test_rows_of_a_forest_have_the_highest_score_on_top(bench):
     for arm, value in {"add": 0.5, "b": 0.4, "c": 0.7, "d": 0.6}.items():
-        bench.finish(arm=arm, value=value)
+        bench.finish(arm=arm, score=value)
     rows = arm_forest_rows(compare(open_board(bench.plan())), "rte")
     assert [arm for arm, _ in rows.index] == ["c", "d", "b"]
 

@@ -42,9 +42,9 @@ def made(path: Path, bits: int, **runs: int) -> Path:
     folder = Folder(path / "toy", bits=bits)
     for arm, count in runs.items():
         for seed in range(1, count + 1):
-            folder.pretrain(arm, seed)
+            folder.pretrain(arm, seed=seed)
             for task in ("mnli", "rte"):
-                folder.run(arm, task, 1, seed)
+                folder.run(arm, task, seed=1, pretraining_seed=seed)
     return folder.plan()
 
 
@@ -103,8 +103,8 @@ def test_losses_that_are_not_the_records_are_said_and_their_arm_is_not_tested(tm
 
 def test_a_run_of_a_search_is_not_the_pretraining_of_its_seed(tmp_path):
     folder = Folder(tmp_path / "toy")
-    folder.pretrain("add", 1, rate=5e-3, search=True, loss=9.0)
-    folder.pretrain("add", 1)
+    folder.pretrain("add", seed=1, rate=5e-3, search=True, loss=9.0)
+    folder.pretrain("add", seed=1)
     folder.run("add", "rte")
     results = read_results(folder.plan())
     assert results.pretrainings["is_search"].tolist() == [False, True]

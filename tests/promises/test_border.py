@@ -44,15 +44,15 @@ def crowded(tmp_path_factory) -> Path:
 
     for arm, right in (("add", 0.8), ("untied", 0.6)):
         for seed in (1, 2):
-            folder.pretrain(arm, seed)
+            folder.pretrain(arm, seed=seed)
         for rate in (1e-3, 2e-3):
-            folder.pretrain(arm, 0, rate=rate, search=True, loss=5.0)
+            folder.pretrain(arm, seed=0, rate=rate, search=True, loss=5.0)
         for task in ("mnli", "rte"):
             for seed, pretraining_seed in ((1, 1), (2, 1), (1, 2), (2, 2)):
-                folder.run(arm, task, seed, pretraining_seed, right=right)
+                folder.run(arm, task, seed=seed, pretraining_seed=pretraining_seed, right=right)
 
-    folder.run("add", "rte", 3, recorded=False)
-    folder.fail("untied", "rte", 3)
+    folder.run("add", "rte", seed=3, recorded=False)
+    folder.fail("untied", "rte", seed=3)
 
     earlier = {"planned": False, "right": 0.99}
     elsewhere = {
@@ -61,15 +61,17 @@ def crowded(tmp_path_factory) -> Path:
     }
 
     folder.run("four-term", "rte", **earlier)
-    folder.run("untied", "mnli", 5, **earlier)
-    folder.run("add", "rte", 9, options={"init": "random"}, parameters=9**9, **elsewhere, **earlier)
+    folder.run("untied", "mnli", seed=5, **earlier)
+    folder.run(
+        "add", "rte", seed=9, options={"init": "random"}, parameters=9**9, **elsewhere, **earlier
+    )
     folder.run("untied", "rte", rate=5e-3, **elsewhere, **earlier)
     folder.run("add", "rte", steps=4, collapsed=("validation",), **earlier)
-    folder.run("untied", "rte", 7, 3, data="other", **earlier)
-    folder.fail("four-term", "mnli", 1, planned=False)
-    folder.pretrain("add", 3, rate=2e-3, seconds=9e6, planned=False)
-    folder.pretrain("four-term", 1, planned=False)
-    folder.pretrain("untied", 0, rate=9e-3, search=True, loss=1.0, planned=False)
+    folder.run("untied", "rte", seed=7, pretraining_seed=3, data="other", **earlier)
+    folder.fail("four-term", "mnli", seed=1, planned=False)
+    folder.pretrain("add", seed=3, rate=2e-3, seconds=9e6, planned=False)
+    folder.pretrain("four-term", seed=1, planned=False)
+    folder.pretrain("untied", seed=0, rate=9e-3, search=True, loss=1.0, planned=False)
 
     return folder.plan()
 

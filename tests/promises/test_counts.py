@@ -50,18 +50,20 @@ def uneven(tmp_path_factory):
     folder = Folder(tmp_path_factory.mktemp("uneven") / "toy")
     for arm in ARMS:
         for rate in (1e-3, 2e-3):
-            folder.pretrain(arm, 1, rate=rate, search=True)  # of a seed that a pretraining has, too
+            folder.pretrain(
+                arm, seed=1, rate=rate, search=True
+            )  # of a seed that a pretraining has, too
         for pretraining_seed in PRETRAININGS:
-            folder.pretrain(arm, pretraining_seed)
+            folder.pretrain(arm, seed=pretraining_seed)
             for task, seed in product(("mnli", "rte", "cola"), SEEDS):
                 facts: dict[str, Any] = {}
                 if (task, seed) == ("cola", 2):
                     facts["scores"] = {"validation": {"matthews_correlation": None}}
                 if (arm, seed, pretraining_seed) == ("add", 1, 1):
                     facts["collapsed"] = tuple(TASKS[task].columns)
-                folder.run(arm, task, seed, pretraining_seed, **facts)
-    folder.run("add", "rte", 3, recorded=False)
-    folder.fail("untied", "rte", 3)
+                folder.run(arm, task, seed=seed, pretraining_seed=pretraining_seed, **facts)
+    folder.run("add", "rte", seed=3, recorded=False)
+    folder.fail("untied", "rte", seed=3)
     folder.run("none", "rte", planned=False)
     folder.run("add", "rte", rate=5e-3, planned=False)
     return folder.plan()
@@ -160,8 +162,12 @@ def test_a_run_of_the_same_pretraining_is_no_independent_one(name, tmp_path):
         runs = product(("mnli", "rte"), ARMS, seeds, PRETRAININGS)
         for task, arm, seed, pretraining_seed in runs:
             right = 0.6 + pretraining_seed / 20
-            like = folder.run(arm, task, 1, pretraining_seed, planned=False, recorded=False)
-            folder.run(arm, task, seed, pretraining_seed, like=like, right=right)
+            like = folder.run(
+                arm, task, seed=1, pretraining_seed=pretraining_seed, planned=False, recorded=False
+            )
+            folder.run(
+                arm, task, seed=seed, pretraining_seed=pretraining_seed, like=like, right=right
+            )
         text = read(name, folder.plan(), tmp_path / f"out{len(seeds)}")
         numbers.append(re.findall(SPREAD[name], text))
     assert numbers[0]
@@ -171,7 +177,7 @@ def test_a_run_of_the_same_pretraining_is_no_independent_one(name, tmp_path):
 def test_arms_from_random_weights_share_no_pretrained_ones(tmp_path):
     folder = Folder(tmp_path / "toy", pretrained=False)
     for arm, seed in product(ARMS, [1, 2, 3]):
-        folder.run(arm, "rte", seed, right=0.6 + seed / 20)
+        folder.run(arm, "rte", seed=seed, right=0.6 + seed / 20)
     text = read("leaderboard", folder.plan(), tmp_path / "out")
     assert "| other fine-tuning seeds, other examples " in text
     assert "pretrainings" not in text
@@ -204,13 +210,13 @@ def test_logs_of_two_protocols_arms_or_records_have_one_name_exactly_where_they_
         folder.run(
             "add",
             "rte",
-            seed,
-            pretraining_seed,
+            seed=seed,
+            pretraining_seed=pretraining_seed,
             rate=1e-3,
             right=0.25 if seed + pretraining_seed == 5 else 0.75,
         )
-        folder.run("add", "rte", seed, pretraining_seed, rate=2e-3, right=0.7)
-        folder.run("untied", "rte", seed, pretraining_seed)
+        folder.run("add", "rte", seed=seed, pretraining_seed=pretraining_seed, rate=2e-3, right=0.7)
+        folder.run("untied", "rte", seed=seed, pretraining_seed=pretraining_seed)
 
     for number, protocol in enumerate([*PROTOCOLS, PROTOCOLS[0]]):
         if number == len(PROTOCOLS):  # the same one of another record

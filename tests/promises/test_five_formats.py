@@ -49,8 +49,8 @@ def fill(path: Path, *checkpoints: int) -> Path:
         folder.run(
             arm,
             task,
-            1,
-            seed,
+            seed=1,
+            pretraining_seed=seed,
             steps=steps,
             collapsed=("validation",) if (task, seed) == ("cola", 2) else (),
             recorded=(arm, task, seed) != ("none", "rte", 2),

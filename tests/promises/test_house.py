@@ -129,7 +129,7 @@ def test_the_package_and_its_help_import_nothing_heavy_and_what_reads_results_no
 ):
     folder = Folder(tmp_path / "toy", pretrained=False)
     for arm, seed in product(("add", "none"), (1, 2)):
-        folder.run(arm, "rte", seed)
+        folder.run(arm, "rte", seed=seed)
     words = [sys.executable, "-c", FRESH, folder.plan(), folder.path.with_name("toy.zip")]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, timeout=600)
     assert done.returncode == 0, done.stderr

@@ -66,8 +66,8 @@ def finish_mnli(bench: Bench, name: str, place: int) -> None:
     labels = np.arange(ROWS) % 3
     empty = np.zeros((1, 3))
     for seed in (1, 2):
-        cell = bench.expect("mnli", seed, arm=name)
-        bench.record(cell, 0.4 + place % 20 / 100, diagnostic=digest("ax"))
+        cell = bench.expect("mnli", seed=seed, arm=name)
+        bench.record(cell, score=0.4 + place % 20 / 100, diagnostic=digest("ax"))
         is_wrong = np.random.default_rng([place, seed]).random(ROWS) < 0.3
         predicted = np.where(is_wrong, (labels + 1) % 3, labels)
         logits = {
@@ -82,8 +82,8 @@ def experiment_with(names: tuple[str, ...], folder: Path) -> Path:
     """Store an experiment with arms of these names. An arm's scores depend on its place alone."""
     bench = Bench(folder)
     for place, name in enumerate(names):
-        bench.pretrain(name, 1)
-        bench.pretrain(name, 2)
+        bench.pretrain(name, seed=1)
+        bench.pretrain(name, seed=2)
         bench.finish_predicted("rte", name, 0.5 + place % 30 / 100, seeds=2)
         finish_mnli(bench, name, place)
     contrasts = [[names[1], names[0]], [names[2], names[1]]]

@@ -33,7 +33,7 @@ def toy(tmp_path_factory) -> Path:
         folder.pretrain(arm)
         for task in ("mnli", "rte"):
             folder.run(arm, task)
-    folder.fail("add", "rte", 2)
+    folder.fail("add", "rte", seed=2)
     return folder.plan()
 
 

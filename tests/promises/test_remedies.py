@@ -119,7 +119,7 @@ def test_tasks_that_the_data_lack_can_be_left_out(refused, checkpoint, tmp_path)
 )
 def test_what_a_run_did_not_keep_is_asked_for_in_an_experiment_file(refused, tmp_path, words):
     bench = Bench(tmp_path / "toy")
-    bench.finish("rte", 1, 0.5, arm="add")
+    bench.finish("rte", seed=1, score=0.5, arm="add")
     words = words.replace("RUNS", str(bench.plan())).replace("OUT", str(tmp_path / "out"))
     message = refused(*words.split())
     assert "experiment file" in message

@@ -30,12 +30,12 @@ def finished(bench):
     """RTE with three seeds, of which the third is the median, and MNLI with one."""
     hub = {"source": "hub", "digest": "d", "revision": PINNED}
     for seed, value in enumerate((0.60, 0.66, 0.63), 1):
-        bench.record(bench.expect("rte", seed), value, data=hub)
+        bench.record(bench.expect("rte", seed=seed), score=value, data=hub)
     scores = {
         "validation_matched": {"accuracy": 0.8},
         "validation_mismatched": {"accuracy": 0.7},
     }
-    bench.finish("mnli", 1, scores)
+    bench.finish("mnli", seed=1, score=scores)
     bench.plan()
     return bench
 
@@ -88,7 +88,7 @@ def test_the_hubs_results_name_data_set_revision_metric_and_other_seeds(finished
 
 def test_the_hubs_results_have_one_number_for_each_task(bench):
     """A task with two numbers would stand twice in a leaderboard of the hub."""
-    bench.finish("mrpc", 1, {"accuracy": 0.8, "f1": 0.9})
+    bench.finish("mrpc", seed=1, score={"accuracy": 0.8, "f1": 0.9})
     (entry,) = results_of(card(bench.plan()))
     assert entry.value == 0.8
 
@@ -101,12 +101,12 @@ def test_the_hubs_results_are_written_beside_the_card(finished, tmp_path):
 def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
     for seed, values in enumerate([(0.6, 0.7, 0.5), (0.6, 0.8, 0.6), (0.5, 0.6, 0.4)], start=1):
         history = history_of("validation", "accuracy", *values)
-        bench.record(bench.expect("rte", seed), values[-1], history=history)
-    bench.finish("mrpc", 1, 0.8)
-    bench.finish("mrpc", 2, 0.6)
+        bench.record(bench.expect("rte", seed=seed), score=values[-1], history=history)
+    bench.finish("mrpc", seed=1, score=0.8)
+    bench.finish("mrpc", seed=2, score=0.6)
     for seed, value in enumerate((0.5, None, 0.7), start=1):
         # The undefined score is not left out of the mean.
-        bench.finish("cola", seed, value)
+        bench.finish("cola", seed=seed, score=value)
     config = {"protocol": {"epoch": "best"}, "finetuning": {"keep": "best"}}
     scores = stated_scores(card(bench.plan(config=config)))
     assert scores["rte", "validation", "accuracy"] == [(0.5, "Accuracy")]
@@ -116,7 +116,7 @@ def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
 
 @pytest.mark.parametrize("facts", [{"source": "demo"}, {"partial": True}], ids=str)
 def test_of_data_that_are_no_benchmark_nothing_is_stated(bench, facts):
-    bench.finish("rte", 1, 0.6, **facts)
+    bench.finish("rte", seed=1, score=0.6, **facts)
     model_card = card(bench.plan())
     text = model_card.text
     assert RESULTS_FILE not in model_card.files
@@ -127,9 +127,9 @@ def test_of_data_that_are_no_benchmark_nothing_is_stated(bench, facts):
 
 def test_of_a_split_that_was_not_compared_with_the_official_one_the_hub_is_told_nothing(bench):
     tsv = {"source": "tsv", "digest": "d"}
-    bench.record(bench.expect("rte"), 0.6)
-    bench.record(bench.expect("qqp"), 0.7, data={**tsv, "unchecked": ("validation",)})
-    bench.record(bench.expect("sst2"), 0.8, data={**tsv, "unchecked": ("test",)})
+    bench.record(bench.expect("rte"), score=0.6)
+    bench.record(bench.expect("qqp"), score=0.7, data={**tsv, "unchecked": ("validation",)})
+    bench.record(bench.expect("sst2"), score=0.8, data={**tsv, "unchecked": ("test",)})
     model_card = card(bench.plan())
     assert {task for task, *_ in stated_scores(model_card)} == {"rte", "sst2"}
     assert UNCHECKED_NOTE.format(tasks="QQP") in model_card.text
@@ -147,7 +147,7 @@ def test_of_rows_that_are_not_the_official_ones_nothing_is_stated(bench):
         "partial": True,
         "differences": {"validation": "other rows"},
     }
-    bench.record(bench.expect("rte"), 0.6, data=data)
+    bench.record(bench.expect("rte"), score=0.6, data=data)
     text = card(bench.plan()).text
     assert "nyu-mll" not in text
     assert "or not exactly the official rows" in text

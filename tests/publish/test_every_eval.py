@@ -62,7 +62,9 @@ def test_the_score_of_one_run_has_no_uncertainty(bench, write):
 
 
 def test_only_a_revision_that_the_record_knows_is_stated(bench, write):
-    bench.record(bench.expect("rte"), 0.7, data={"source": "hub", "digest": "d", "revision": "r"})
+    bench.record(
+        bench.expect("rte"), score=0.7, data={"source": "hub", "digest": "d", "revision": "r"}
+    )
     bench.finish("cola", source="hub")
     details = {}
     for name, result in write().results.items():
@@ -73,7 +75,7 @@ def test_only_a_revision_that_the_record_knows_is_stated(bench, write):
 
 def test_a_part_of_a_task_is_left_out(bench, write):
     bench.finish_predicted("rte", "add", 0.7)
-    bench.finish("mrpc", 1, 0.6, partial=True)
+    bench.finish("mrpc", seed=1, score=0.6, partial=True)
     logs = write()
     assert set(logs.results) == {"glue.rte.validation.accuracy"}
     assert logs.summary["left_out"] == {"toy": "run on a part of the official rows: MRPC"}
@@ -81,7 +83,7 @@ def test_a_part_of_a_task_is_left_out(bench, write):
 
 def test_made_up_data_are_refused(new_bench, tmp_path):
     demo = new_bench("demo")
-    demo.finish("rte", 1, 0.6, source="demo")
+    demo.finish("rte", seed=1, score=0.6, source="demo")
     with pytest.raises(UserError, match=r"nothing to export .*its data are made up"):
         write_logs([open_board(demo.plan())], tmp_path / "out", "my-lab")
 
@@ -100,7 +102,7 @@ def test_other_rows_are_left_out(bench, write):
         "partial": True,
         "differences": {"validation": "other rows"},
     }
-    bench.record(bench.expect("rte"), 0.7, data=data)
+    bench.record(bench.expect("rte"), score=0.7, data=data)
     logs = write()
     reason = "run on other rows than the official ones: RTE"
     assert logs.summary["left_out"] == {"toy": reason}
@@ -109,7 +111,7 @@ def test_other_rows_are_left_out(bench, write):
 
 def test_the_hub_is_not_stated_for_what_was_not_compared_with_it(bench, write):
     data = {"source": "tsv", "digest": "d", "unchecked": ("validation",)}
-    bench.record(bench.expect("qqp"), 0.7, data=data)
+    bench.record(bench.expect("qqp"), score=0.7, data=data)
     source = write().results["glue.qqp.validation.accuracy"]["source_data"]
     assert source["source_type"] == "other"
     assert "hf_repo" not in source

@@ -13,8 +13,8 @@ from glue_bench.publish.card import RESULTS_FILE, push_card
 @pytest.fixture
 def folder(bench):
     """A classifier that was scored on RTE."""
-    cell = bench.expect("rte", 0, arm="clf", variant="finished", origin="finished", rate=0.0)
-    bench.record(cell, 0.8)
+    cell = bench.expect("rte", seed=0, arm="clf", variant="finished", origin="finished", rate=0.0)
+    bench.record(cell, score=0.8)
     arm = {"name": "clf", "variant": "finished", "checkpoint": "org/clf"}
     return bench.plan(config={"arms": [arm]})
 

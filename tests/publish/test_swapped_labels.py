@@ -20,7 +20,7 @@ def add_run(bench):
     """A function that adds a run of RTE with test predictions; `data` are facts of the task."""
 
     def add(**data):
-        bench.record(bench.expect("rte"), 0.5, data={"source": "tsv", "digest": "d", **data})
+        bench.record(bench.expect("rte"), score=0.5, data={"source": "tsv", "digest": "d", **data})
         shape = (FILES["RTE.tsv"].rows, TASKS["rte"].num_labels)
         bench.predict(bench.cells[-1]["cell_id"], {"test": np.zeros(shape)})
         return bench.plan()
@@ -48,9 +48,9 @@ def test_official_label_ids_are_written_as_they_are(add_run, tmp_path):
 
 
 def test_a_finished_model_predicts_classes_whatever_ids_the_data_have(bench, tmp_path):
-    cell = bench.expect("rte", 0, arm="clf", variant="finished", origin="finished", rate=0.0)
+    cell = bench.expect("rte", seed=0, arm="clf", variant="finished", origin="finished", rate=0.0)
     facts = {"source": "tsv", "digest": "d", "partial": True, "differences": {"train": SWAPPED}}
-    bench.record(cell, 0.8, data=facts)
+    bench.record(cell, score=0.8, data=facts)
     bench.predict(cell["cell_id"], {"test": np.zeros((FILES["RTE.tsv"].rows, 2))})
     arm = {"name": "clf", "variant": "finished", "checkpoint": "org/clf"}
     folder = bench.plan(config={"arms": [arm]})

@@ -42,13 +42,13 @@ def assess_drawn(arms="ab", seed=0, **changes) -> Group:
     """Return a drawn experiment with its estimates."""
     options = {
         "columns": ["sst2", "rte"],
-        "rates": dict.fromkeys(arms, 0.8),
+        "accuracies": dict.fromkeys(arms, 0.8),
         "regime": REGIMES["all three"],
     }
     options |= changes
     generator = np.random.default_rng(seed)
     columns = simulate(generator, **options)
-    (group,) = assess(columns, [group_of(options["rates"])])
+    (group,) = assess(columns, [group_of(options["accuracies"])])
     return group
 
 
@@ -106,7 +106,7 @@ def test_a_dev_set_can_be_too_small_for_any_number_of_seeds(arms, factor, suffic
 def test_power_is_the_share_of_experiments_with_a_verdict():
     """Experiments are drawn from strengths and judged by `verdicts`."""
     options = {
-        "rates": {"a": 0.8, "b": 0.9, "c": 0.8, "d": 0.8},
+        "accuracies": {"a": 0.8, "b": 0.9, "c": 0.8, "d": 0.8},
         "regime": REGIMES["seeds and examples"],
         "seeds": 5,
         "columns": ["rte"],
@@ -332,8 +332,10 @@ def test_the_smallest_number_may_be_the_largest_that_is_tried(limit, expected):
 
 
 def test_the_correction_counts_arms_that_have_not_run():
-    rates = dict.fromkeys("ab", 0.8)
-    (runs,) = simulate(np.random.default_rng(0), columns=["rte"], rates=rates, seeds=4, rows=3000)
+    accuracies = dict.fromkeys("ab", 0.8)
+    (runs,) = simulate(
+        np.random.default_rng(0), columns=["rte"], accuracies=accuracies, seeds=4, rows=3000
+    )
     runs = replace(runs, arms=tuple("abcdef"))
     seeds: list[int] = []
     for group in assess([runs], [group_of("ab"), group_of("abcdef")]):

@@ -26,13 +26,13 @@ from glue_bench.stats.verdicts import (
     verdicts,
 )
 
-RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
+ACCURACIES = {"low": 0.6, "high": 0.9, "higher": 0.9}
 
 
 def draw(seed=5, **changes) -> list[ColumnRuns]:
     options = {
         "columns": ["sst2", "cola", "rte"],
-        "rates": RATES,
+        "accuracies": ACCURACIES,
         "regime": REGIMES["mostly examples"],
     }
     return simulate(np.random.default_rng(seed), **(options | changes))
@@ -135,8 +135,8 @@ CASES = [
 
 
 def draw_shifted(seed, case, shift) -> Group:
-    rates = {"a": 0.75, "b": 0.75 + shift, "c": 0.75 - shift / 3}
-    return assess_all(draw(seed, rates=rates, regime=REGIMES["all three"], **case))
+    accuracies = {"a": 0.75, "b": 0.75 + shift, "c": 0.75 - shift / 3}
+    return assess_all(draw(seed, accuracies=accuracies, regime=REGIMES["all three"], **case))
 
 
 @settings(max_examples=25)
@@ -172,8 +172,8 @@ def test_a_declared_contrast_whose_interval_excludes_zero_has_a_verdict(seed, ca
 
 
 def test_intervals_stay_within_the_range_of_the_metric():
-    rates = {"a": 0.5, "b": 0.99}
-    columns = draw(columns=["sst2", "cola"], rates=rates, rows=8, seeds=2)
+    accuracies = {"a": 0.5, "b": 0.99}
+    columns = draw(columns=["sst2", "cola"], accuracies=accuracies, rows=8, seeds=2)
     frame = verdicts_of(columns).set_index("column")
     intervals = frame[["low", "high"]]
     ends = intervals.abs().max(axis=1)
@@ -256,7 +256,7 @@ def test_the_family_counts_arms_that_have_not_run():
 
 
 def draw_two_groups() -> tuple[list[ColumnRuns], list[Group]]:
-    columns = draw(rates={"a": 0.6, "b": 0.8, "c": 0.7, "d": 0.9})
+    columns = draw(accuracies={"a": 0.6, "b": 0.8, "c": 0.7, "d": 0.9})
     groups = [Group(arms=("a", "b"), reference="a"), Group(arms=("c", "d"), reference="c")]
     return columns, groups
 
@@ -281,8 +281,8 @@ def test_no_contrast_goes_from_one_group_to_another():
 
 
 def test_declared_contrasts_are_corrected_for_their_own_number():
-    rates = {"a": 0.6, "b": 0.9, "c": 0.9, "d": 0.9}
-    columns = draw(rates=rates, columns=["rte"])
+    accuracies = {"a": 0.6, "b": 0.9, "c": 0.9, "d": 0.9}
+    columns = draw(accuracies=accuracies, columns=["rte"])
     contrasts = [("b", "a"), ("c", "d"), ("a", "never")]
     frame = declared_verdicts([assess_all(columns)], contrasts)
     pairs = list(zip(frame["arm"], frame["reference"], strict=True))
@@ -309,7 +309,7 @@ def draw_eight_arms(case) -> list[ColumnRuns]:
     """Return eight arms; the last four vary more over seeds."""
     return draw(
         1,
-        rates=dict.fromkeys("abcdefgh", 0.8),
+        accuracies=dict.fromkeys("abcdefgh", 0.8),
         unstable=dict.fromkeys("efgh", 9.0),
         regime=REGIMES["all three"],
         **case | {"columns": ["rte", "cola"]},
@@ -355,8 +355,8 @@ def test_errors_are_the_same_if_all_contrasts_are_declared():
 
 @pytest.fixture(scope="module")
 def two_contrasts() -> pd.DataFrame:
-    rates = {"a": 0.9, "b": 0.9, "c": 0.7}
-    return verdicts_of(draw(rates=rates, rows=2000, columns=["rte"]))
+    accuracies = {"a": 0.9, "b": 0.9, "c": 0.7}
+    return verdicts_of(draw(accuracies=accuracies, rows=2000, columns=["rte"]))
 
 
 def test_equivalence_needs_an_interval_within_the_margin(two_contrasts):
@@ -380,7 +380,7 @@ def test_a_margin_at_the_end_of_the_interval_is_at_the_edge(two_contrasts, row):
 
 
 def test_an_arm_alone_is_equivalent_to_nothing():
-    frame = verdicts_of(draw(rates={"a": 0.9}, columns=["rte"]))
+    frame = verdicts_of(draw(accuracies={"a": 0.9}, columns=["rte"]))
     assert equivalence(frame, 1.0).empty
 
 
@@ -404,7 +404,7 @@ def verdicts_on_a_loss() -> pd.DataFrame:
     pretraining_seeds = np.tile([1, 2, 3], 2)
     runs = drawn.runs._replace(pretraining_seeds=pretraining_seeds, seeds=np.ones(6, int))
     loss = replace(drawn, runs=runs)
-    task = draw_one(rates={"add": 0.8, "low": 0.8})
+    task = draw_one(accuracies={"add": 0.8, "low": 0.8})
     return verdicts_of([loss, task], "validation_loss")
 
 
@@ -430,7 +430,7 @@ def test_the_variance_over_pretraining_seeds_is_found():
     So the deviations have the ratio 2, whatever the arms of a block share.
     """
     options = {
-        "rates": dict.fromkeys("abcdef", 0.8),
+        "accuracies": dict.fromkeys("abcdef", 0.8),
         "regime": replace(REGIMES["mostly seeds"], seed=0.02),
         "rows": 3000,
         "seeds": 3,
@@ -479,7 +479,7 @@ def test_an_arm_that_lacks_a_pretraining_takes_none_from_the_others():
 
 
 def test_a_contrast_with_the_source_of_a_conversion_is_tested_in_the_group_that_has_both():
-    columns = draw(rates={"a": 0.6, "b": 0.8, "c": 0.9}, columns=["rte"])
+    columns = draw(accuracies={"a": 0.6, "b": 0.8, "c": 0.9}, columns=["rte"])
     block = Group(arms=("a", "b"), reference="a")
     conversion = Group(arms=("a", "c"), reference="a", kind="conversion")
     contrasts = [("a", "c"), ("a", "b"), ("b", "c")]
@@ -515,7 +515,7 @@ DAMAGED = "b.safetensors: damaged (b)"
 )
 def test_every_reason_without_a_test_is_given_with_its_arms(one_seed, expected):
     """The first arm has one seed or three, the second a damaged file."""
-    runs = draw_one(rates={"a": 0.6, "b": 0.8, "c": 0.9})
+    runs = draw_one(accuracies={"a": 0.6, "b": 0.8, "c": 0.9})
     if one_seed:
         is_later = runs.runs.seeds > 1
         runs = without_runs(runs, is_later & (runs.runs.arms == 0))
@@ -525,7 +525,7 @@ def test_every_reason_without_a_test_is_given_with_its_arms(one_seed, expected):
 
 
 def test_the_primary_column_comes_first_and_a_measure_without_runs_is_left_out():
-    first, second = draw(columns=["sst2", "rte"], rates={"a": 0.6, "b": 0.8})
+    first, second = draw(columns=["sst2", "rte"], accuracies={"a": 0.6, "b": 0.8})
     no_rows = np.zeros(0, int)
     empty = replace(first.subset(no_rows), measure=MEASURES["swap_1"], averaged=False)
     group = assess_all([first, second, empty], "rte")
