@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
@@ -53,17 +54,12 @@ def convert_checkpoint(
     """
     check_variant(variant, options)
     check_plugin(variant, options)
-    target = Path(out).expanduser().resolve()
-    if target.exists():
-        raise UserError(
-            f"'{out}' is there already; "
-            "give a folder that does not exist yet, nothing is overwritten"
-        )
-
+    target = new_folder(out)
     quiet_transformers()
+
     digest = fingerprint(locate(source, revision))
     checkpoint = read_checkpoint(source, revision, digest)
-    loaded = fitting_tokenizer(checkpoint, revision, tokenizer)
+    loaded_tokenizer = fitting_tokenizer(checkpoint, revision, tokenizer)
     start = graft(checkpoint, variant, options)
 
     with results_written_to(target, "choose another OUT"), whole_folder(target) as folder:
@@ -73,31 +69,63 @@ def convert_checkpoint(
             "fingerprint": digest,
             "revision": revision,
             "variant": variant,
-            "options": start.config.variant_options or {},
-            "origin": start.origin,
-            "exact": start.exact,
-            "relative_error": relative_error(checkpoint, start),
-            "variance_kept": dict(start.variance_kept) or None,
-            "masked_lm_head": describe_head(checkpoint, start),
-            "tokenizer": None if loaded is None else tokenizer or source,
+            **describe_graft(checkpoint, start),
+            "tokenizer": None if loaded_tokenizer is None else tokenizer or source,
             "environment": versions().document(),
         }
-
-        model = under_head(start, start.config) if start.head else encoder(start)
-        state = dict(model.state_dict())
-        if "pooler.dense.weight" not in checkpoint.weights:
-            # A fresh pooler would pass for a trained one.
-            state = {name: tensor for name, tensor in state.items() if "pooler." not in name}
-        model.save_pretrained(folder, state_dict=state)
-        for path in folder.iterdir():
-            path.chmod(0o644)  # safetensors makes its files private
-
-        if loaded is not None:
-            save_tokenizer(loaded, folder)
-
+        write_model(start, folder, with_pooler="pooler.dense.weight" in checkpoint.weights)
+        if loaded_tokenizer is not None:
+            save_tokenizer(loaded_tokenizer, folder)
         text = json.dumps(record, indent=1, ensure_ascii=False)
         (folder / CONVERSION_FILE).write_text(f"{text}\n", encoding="utf-8")
     return record
+
+
+def new_folder(out: str | Path) -> Path:
+    """Return the folder of a name. Raises UserError if it is there already."""
+    folder = Path(out).expanduser().resolve()
+    if folder.exists():
+        advice = "give a folder that does not exist yet, nothing is overwritten"
+        raise UserError(f"'{out}' is there already; {advice}")
+    return folder
+
+
+def describe_graft(checkpoint: Start, start: Start) -> dict[str, Any]:
+    """Describe what a conversion has made of a checkpoint, for its record.
+
+    Args:
+        checkpoint: the checkpoint.
+        start: the start that it was converted to.
+
+    Raises:
+        UserError: a hidden state is NaN or infinite.
+    """
+    return {
+        "options": start.config.variant_options or {},
+        "origin": start.origin,
+        "exact": start.exact,
+        "relative_error": relative_error(checkpoint, start),
+        "variance_kept": dict(start.variance_kept) or None,
+        "masked_lm_head": describe_head(checkpoint, start),
+    }
+
+
+def write_model(start: Start, folder: Path, *, with_pooler: bool) -> None:
+    """Write the encoder of a start, under its masked-LM head if it has one.
+
+    Args:
+        start: the start.
+        folder: the folder to write to, which is empty.
+        with_pooler: whether the pooler is written. A fresh one would pass for a trained one.
+    """
+    model = under_head(start, start.config) if start.head else encoder(start)
+    state: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        if with_pooler or "pooler." not in name:
+            state[name] = tensor
+    model.save_pretrained(folder, state_dict=state)
+    for path in folder.iterdir():
+        path.chmod(0o644)  # safetensors makes its files private
 
 
 def describe_head(checkpoint: Start, start: Start) -> str:
