@@ -23,7 +23,9 @@ from glue_bench.cli import app
 from glue_bench.config import load_experiment
 from glue_bench.config.load import load_task, read_task
 from glue_bench.config.plain_yaml import parse_yaml
+from glue_bench.data.measures import MEASURES
 from glue_bench.data.own import read_own
+from glue_bench.data.tasks import scored_columns
 from glue_bench.testing import CLAUSES
 
 ROOT = Path(__file__).parents[2]
@@ -203,6 +205,25 @@ def test_every_clause_of_the_contract_is_on_its_page():
 def test_every_kind_of_measure_is_on_its_page():
     kinds = re.findall(r"^## .*\(`(\w+)`\)$", page("reference/measures"), re.MULTILINE)
     assert set(kinds) == set(ENCODER_MEASURES)
+
+
+LEADERBOARDS = sorted(ROOT.glob("results/*/leaderboard.csv"))
+SCORES = {*MEASURES, *scored_columns(), "average_official", "average_nine_columns"}
+
+
+@pytest.mark.parametrize("path", LEADERBOARDS, ids=lambda path: path.parent.name)
+def test_every_column_of_a_leaderboard_is_in_the_reference(path):
+    """`rte_std` is there as `COL_std`, and `rte` is a task."""
+    section = page("reference/files").partition("## Columns of leaderboard.csv")[2]
+    section = section.partition("\n## ")[0]
+    names = {*re.findall(r"`(\w+)`", section), *scored_columns()}
+    absent = []
+    for column in pd.read_csv(path, nrows=0).columns:
+        score, _, part = column.rpartition("_")
+        is_part = score in SCORES and f"COL_{part}" in names
+        if column not in names and not is_part:
+            absent.append(column)
+    assert absent == []
 
 
 def test_every_docstring_that_a_page_shows_is_there():
