@@ -369,8 +369,8 @@ def test_every_checkpoint_is_shown_by_the_protocol_that_is_asked_for_now(bench):
 @pytest.mark.parametrize(("steps", "arms"), [(4, ["add"]), (9, ["add", "later"])])
 def test_arms_without_cells_after_some_steps_are_in_no_board_of_these(bench, steps, arms):
     finish_steps(bench)
-    bench.finish("rte", seed=1, score=0.3, arm="later")
-    bench.cells[-1]["steps"] = 9
+    cell = bench.finish("rte", seed=1, score=0.3, arm="later")
+    cell["steps"] = 9
     results = read_results(bench.plan())
     assert make_board(results, None, steps).table["arm"].tolist() == arms
 

@@ -229,8 +229,8 @@ def converted(bench) -> Comparison:
         origin = "pretrained" if arm == "add" else "grafted"
         arms.append({"name": arm, "checkpoint": "other" if arm[0] == "v" else "bert"})
         for seed, value in enumerate(values, 1):
-            bench.finish("rte", seed=seed, score=value, arm=arm, origin=origin)
-            predict_right(bench, bench.cells[-1]["cell_id"], value * ROWS)
+            cell = bench.finish("rte", seed=seed, score=value, arm=arm, origin=origin)
+            predict_right(bench, cell["cell_id"], value * ROWS)
     bench.label("rte", {"validation": np.ones(ROWS, int)})
     return compare_at(bench.plan(config={"arms": arms}))
 

@@ -19,11 +19,11 @@ def one_hot(classes: list[int], labels: int) -> np.ndarray:
 def path(bench):
     """Finish two seeds of RTE, and one of CoLA with test predictions; another run is planned."""
     for seed, classes in ((1, [1, 1, 1]), (2, [0, 0, 1])):
-        bench.finish("rte", seed=seed)
-        bench.predict(bench.cells[-1]["cell_id"], {"validation": one_hot(classes, 2)})
-    bench.finish("cola", seed=5, rate=3e-5)
+        cell = bench.finish("rte", seed=seed)
+        bench.predict(cell["cell_id"], {"validation": one_hot(classes, 2)})
+    cell = bench.finish("cola", seed=5, rate=3e-5)
     logits = {"validation": one_hot([0, 0], 2), "test": one_hot([1, 0, 1], 2)}
-    bench.predict(bench.cells[-1]["cell_id"], logits)
+    bench.predict(cell["cell_id"], logits)
     bench.expect("rte", seed=3)
     for task, gold in GOLD.items():
         bench.label(task, {"validation": gold})

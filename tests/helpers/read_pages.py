@@ -7,7 +7,12 @@ from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 
-Shown = tuple[str, bool]  # the text of a cell without its markup, and whether a part of it is bold
+
+class ReadCell(NamedTuple):
+    """A cell as it was read: its text without markup, and whether a part of it is bold."""
+
+    text: str
+    is_bold: bool
 
 
 class Read(NamedTuple):
@@ -15,11 +20,11 @@ class Read(NamedTuple):
 
     title: str
     header: list[str]
-    rows: list[list[Shown]]
+    rows: list[list[ReadCell]]
 
     @property
     def texts(self) -> list[list[str]]:
-        return [[text for text, _ in row] for row in self.rows]
+        return [[cell.text for cell in row] for row in self.rows]
 
 
 class _Page(HTMLParser):
@@ -47,11 +52,10 @@ class _Page(HTMLParser):
             self.tables[-1].rows.append([])
         elif tag in ("th", "td"):
             table = self.tables[-1]
-            (
+            if "thead" in self.open:
                 table.header.append("")
-                if "thead" in self.open
-                else table.rows[-1].append(("", False))
-            )
+            else:
+                table.rows[-1].append(ReadCell("", is_bold=False))
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -68,8 +72,9 @@ class _Page(HTMLParser):
             if "thead" in self.open:
                 table.header[-1] += data
             else:
-                text, bold = table.rows[-1][-1]
-                table.rows[-1][-1] = (text + data, bold or "strong" in self.open)
+                cell = table.rows[-1][-1]
+                is_bold = cell.is_bold or "strong" in self.open
+                table.rows[-1][-1] = ReadCell(cell.text + data, is_bold)
 
 
 def parse_html(text: str) -> _Page:
@@ -88,6 +93,7 @@ def read_html(text: str) -> list[Read]:
 
 
 def read_markdown(text: str) -> list[Read]:
+    """Return the tables of a Markdown text."""
     return parse_html(MarkdownIt().enable("table").render(text)).tables
 
 
@@ -146,14 +152,14 @@ def _latex_table(text: str) -> Read:
         lines += part.strip().splitlines()
     rows = [_latex_row(line) for line in lines]
     assert {len(row) for row in rows} == {len(re.findall(r"[lr]|p\{[^}]*\}", columns[1]))}
-    return Read(latex_text(caption), [text for text, _ in rows[0]], rows[1:])
+    return Read(latex_text(caption), [cell.text for cell in rows[0]], rows[1:])
 
 
-def _latex_row(line: str) -> list[Shown]:
+def _latex_row(line: str) -> list[ReadCell]:
     assert line.endswith(r" \\")
     assert not re.match(r"\s*[\[*]", line)  # an option of the \\ or \midrule before it
     cells = [cell.strip() for cell in re.split(r"(?<!\\)&", line.removesuffix(r"\\"))]
-    return [(latex_text(cell), r"\textbf{" in cell) for cell in cells]
+    return [ReadCell(latex_text(cell), r"\textbf{" in cell) for cell in cells]
 
 
 def latex_text(source: str) -> str:

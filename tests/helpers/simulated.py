@@ -166,7 +166,8 @@ def fill_drawn(bench, outcomes: ColumnRuns) -> None:
     """
     columns = (outcomes.runs.arms, outcomes.runs.seeds, outcomes.runs.values, outcomes.predictions)
     for owner, seed, score, predicted in zip(*columns, strict=True):
-        bench.finish(outcomes.task, seed=int(seed), score=score / 100, arm=outcomes.arms[owner])
+        arm = outcomes.arms[owner]
+        cell = bench.finish(outcomes.task, seed=int(seed), score=score / 100, arm=arm)
         logits = np.stack([1.0 - predicted, predicted], axis=1)
-        bench.predict(bench.cells[-1]["cell_id"], {"validation": logits})
+        bench.predict(cell["cell_id"], {"validation": logits})
     bench.label(outcomes.task, {"validation": outcomes.labels})

@@ -214,18 +214,14 @@ class Bench:
         source="tsv",
         partial=False,
         **place,
-    ):
-        """Add a cell with its record.
+    ) -> dict[str, Any]:
+        """Add a cell with its record, and return it; `place` is what `expect` takes.
 
         `score` (0 to 1) is of every metric of every split, or of named metrics or splits.
         """
-        self.record(
-            self.expect(task, seed=seed, **place),
-            score=score,
-            collapsed=collapsed,
-            source=source,
-            partial=partial,
-        )
+        cell = self.expect(task, seed=seed, **place)
+        self.record(cell, score=score, collapsed=collapsed, source=source, partial=partial)
+        return cell
 
     def record(
         self, cell, *, score: Any = 0.5, collapsed=(), source="tsv", partial=False, **facts
@@ -284,8 +280,8 @@ class Bench:
             for split in labels:
                 share = min(accuracy + spread * generator.uniform(-1, 1), 1.0)
                 logits[split], scores[split] = _predict(task, gold, share, generator)
-            self.finish(task, seed=seed, score=scores, arm=arm, origin=origin, source=source)
-            self.predict(self.cells[-1]["cell_id"], logits)
+            cell = self.finish(task, seed=seed, score=scores, arm=arm, origin=origin, source=source)
+            self.predict(cell["cell_id"], logits)
 
     def finish_published(self, table: str, label: str, **place) -> None:
         """Add the figures of a published row as one seed of an arm; half for metrics that it

@@ -31,7 +31,7 @@ KEYS_OF_TITLES = {
 """The keys in the legend of columns that are no tasks."""
 
 
-def shown(path: Path) -> tuple[Page, list[Read]]:
+def page_and_tables(path: Path) -> tuple[Page, list[Read]]:
     """Return the page of a leaderboard, and its tables as they are read from Markdown."""
     page = leaderboard_page(open_leaderboard(path))
     return page, read_markdown(to_markdown(page))
@@ -45,37 +45,46 @@ def legend_of(page: Page) -> list[str]:
     return lines
 
 
-def facts(path: Path) -> dict[str, str]:
+def setup_facts(path: Path) -> dict[str, str]:
     """Return the facts of the table Setup by their names."""
-    _, tables = shown(path)
+    _, tables = page_and_tables(path)
     (setup,) = [table for table in tables if table.header[0] == "Setup"]
     return dict(setup.texts)
 
 
 def test_a_plan_without_cells_has_a_page(bench):
-    assert facts(bench.plan())["Runs"] == "0 of 0 planned; 0 records left out"
+    assert setup_facts(bench.plan())["Runs"] == "0 of 0 planned; 0 records left out"
 
 
 def test_an_arm_alone_is_compared_with_baselines_only(bench):
     bench.finish_predicted("rte", "add", 0.8)
-    page, (table, *_) = shown(bench.plan())
+    page, (table, *_) = page_and_tables(bench.plan())
     assert re.fullmatch(
         r"RTE: best arm \d\d\.\d\d, majority class 50\.00\.", page.tables[0].caption
     )
     assert table.header == ["Arm", "Params", "RTE"]
 
 
-def test_scores_that_are_equal_after_rounding_are_all_bold_and_a_single_arm_is_not(bench):
-    for arm, value in (("a", 0.6), ("b", 0.60001), ("c", 0.5)):
-        bench.finish("rte", seed=1, score=value, arm=arm)
-    bench.finish("rte", seed=1, score=0.9, arm="alone", origin="scratch")
-    _, (pretrained, scratch, *_) = shown(bench.plan())
-    assert [pretrained.title, scratch.title] == ["Pretrained", "Scratch"]
-    bold = {}
-    for (arm, _), _, (_, is_bold), *_ in (*pretrained.rows, *scratch.rows):
-        bold[arm] = is_bold
-    expected = {"a": True, "b": True, "c": False, "alone": False}
-    assert bold == expected
+def arms_with_bold_scores(table: Read) -> list[str]:
+    """Return the arms of a table that have a bold text in some column."""
+    arms = []
+    for arm, *cells in table.rows:
+        if any(cell.is_bold for cell in cells):
+            arms.append(arm.text)
+    return arms
+
+
+def test_scores_that_are_equal_after_rounding_are_all_bold(bench):
+    for arm, score in (("a", 0.6), ("b", 0.60001), ("c", 0.5)):
+        bench.finish("rte", score=score, arm=arm)
+    _, (table, *_) = page_and_tables(bench.plan())
+    assert arms_with_bold_scores(table) == ["b", "a"]
+
+
+def test_the_score_of_an_arm_alone_is_not_bold(bench):
+    bench.finish("rte", score=0.9)
+    _, (table, *_) = page_and_tables(bench.plan())
+    assert arms_with_bold_scores(table) == []
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +109,7 @@ def marked(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def row_of_add(marked) -> dict[str, str]:
     """The scores of the arm by title."""
-    _, (table, *_) = shown(marked)
+    _, (table, *_) = page_and_tables(marked)
     return dict(zip(table.header, table.texts[0], strict=True))
 
 
@@ -127,7 +136,20 @@ def test_a_task_that_has_not_run_has_no_column(row_of_add):
 
 def test_runs_and_undefined_scores_are_counted(marked):
     expected = "10 of 12 planned; 0 records left out; 2 undefined scores"
-    assert facts(marked)["Runs"] == expected
+    assert setup_facts(marked)["Runs"] == expected
+
+
+def run_on(bench, processors):
+    """Finish the runs of arms with seeds 1, 2, ... on RTE, each on a processor.
+
+    "bf16" behind a processor is the precision of that run alone.
+    """
+    for arm, names in processors.items():
+        for seed, name in enumerate(names, start=1):
+            processor, _, precision = name.partition(" ")
+            environment = {"processor": processor, "precision": "float32", "device": "cpu"}
+            cell = bench.expect("rte", seed=seed, arm=arm)
+            bench.record(cell, environment=environment, precision=precision or None)
 
 
 PROCESSORS = [
@@ -135,6 +157,10 @@ PROCESSORS = [
     ({"add": ("One", "Two"), "none": ("Two", "One")}, {"none"}),
     ({"add": ("One", "One"), "none": ("One", "One bf16")}, {"none"}),
 ]
+"""The processors of each arm's runs with seeds 1 and 2, and the arms that are marked.
+
+The reference is `add`.
+"""
 
 
 @pytest.mark.parametrize(
@@ -146,26 +172,14 @@ def test_an_arm_is_marked_if_a_run_used_another_machine_than_the_references_run_
     processors, marked, bench
 ):
     run_on(bench, processors)
-    _, (table, *_) = shown(bench.plan())
-    names = set()
-    for arm in processors:
-        names.add(f"{arm}◇" if arm in marked else arm)
-    assert {name for name, *_ in table.texts} == names
-
-
-def run_on(bench, processors):
-    """Finish a run for each processor of each arm; "bf16" behind it is the run's own precision."""
-    for arm, names in processors.items():
-        for seed, name in enumerate(names, start=1):
-            processor, _, precision = name.partition(" ")
-            environment = {"processor": processor, "precision": "float32", "device": "cpu"}
-            cell = bench.expect("rte", seed=seed, arm=arm)
-            bench.record(cell, environment=environment, precision=precision or None)
+    _, (table, *_) = page_and_tables(bench.plan())
+    names = [name for name, *_ in table.texts]
+    assert {name.removesuffix("◇") for name in names if name.endswith("◇")} == marked
 
 
 def test_the_processors_and_precisions_of_runs_are_counted(bench):
     run_on(bench, PROCESSORS[-1][0])
-    assert facts(bench.plan())["Computed on"] == "One, bf16: 1 run; One, float32: 3 runs"
+    assert setup_facts(bench.plan())["Computed on"] == "One, bf16: 1 run; One, float32: 3 runs"
 
 
 STAGES = ("pretraining", "mnli", "rte")
@@ -189,10 +203,7 @@ def test_an_arm_is_marked_if_any_run_behind_its_score_used_another_machine(bench
         bench.record(mnli, environment=places["mnli"])
         bench.record(rte, environment=places["rte"])
     folder = bench.plan(config={"pretraining": {}})
-    cells = read_results(folder).cells
-    of_rte = cells[cells["task"] == "rte"]
-    assert len(of_rte[["processor", "precision"]].drop_duplicates()) == 2
-    _, (table, *_) = shown(folder)
+    _, (table, *_) = page_and_tables(folder)
     assert {name for name, *_ in table.texts} >= {"add", "none◇"}
 
 
@@ -221,7 +232,7 @@ def tables_of_conversion(bench):
         {"name": "w", "checkpoint": "two"},
         {"name": "u", "checkpoint": "two"},
     ]
-    _, tables = shown(bench.plan(config={"arms": arms}))
+    _, tables = page_and_tables(bench.plan(config={"arms": arms}))
     by_arm = []
     for table in tables[:2]:
         texts_by_arm = {}
@@ -260,7 +271,7 @@ def held_out(bench):
 
 
 def test_the_setup_has_the_settings_of_runs(held_out):
-    assert facts(held_out.plan())["Fine-tuning"] == SETTINGS.format("2e-05")
+    assert setup_facts(held_out.plan())["Fine-tuning"] == SETTINGS.format("2e-05")
 
 
 @pytest.fixture
@@ -275,26 +286,25 @@ def test_the_setup_says_on_which_rows_a_rate_was_chosen(best_epochs):
     rates = (
         "the best of 2e-05, 3e-05 for each arm and task, by the mean on the slice held out of train"
     )
-    assert facts(best_epochs)["Fine-tuning"] == SETTINGS.format(rates)
+    assert setup_facts(best_epochs)["Fine-tuning"] == SETTINGS.format(rates)
 
 
 def test_the_setup_says_which_epoch_and_which_statistic_is_reported(best_epochs):
     epoch = "best epoch of each run by the slice held out of train"
-    assert facts(best_epochs)["Reported"] == f"median over seeds; {epoch}; validation"
-    assert LEGEND["medians"] in to_markdown(shown(best_epochs)[0])
+    assert setup_facts(best_epochs)["Reported"] == f"median over seeds; {epoch}; validation"
+    assert LEGEND["medians"] in to_markdown(page_and_tables(best_epochs)[0])
 
 
-def test_one_answer_after_the_last_epoch_is_no_mark_of_an_earlier_epoch(bench):
+@pytest.mark.parametrize(("epoch", "score"), [("last", "50.00‡"), ("best", "70.00")])
+def test_one_answer_after_the_last_epoch_is_no_mark_of_an_earlier_epoch(bench, epoch, score):
     bench.record(
         bench.expect(),
-        score=0.5,
         collapsed=["validation"],
         history=history_of("validation", "accuracy", 0.7, 0.5),
     )
-    for epoch, score in {"last": "50.00‡", "best": "70.00"}.items():
-        _, (table, *_) = shown(bench.plan(config={"protocol": {"epoch": epoch}}))
-        ((_, _, text),) = table.texts[:1]
-        assert text == score, epoch
+    _, (table, *_) = page_and_tables(bench.plan(config={"protocol": {"epoch": epoch}}))
+    assert table.header == ["Arm", "Params", "RTE"]
+    assert table.texts[0][2] == score
 
 
 def test_the_setup_says_how_much_of_the_data_there_was(bench):
@@ -302,19 +312,18 @@ def test_the_setup_says_how_much_of_the_data_there_was(bench):
     data = {"source": "tsv", "digest": "d", "partial": True, "rows": rows}
     bench.record(bench.expect("rte"), data=data)
     bench.finish("qnli", seed=1, partial=True)
-    assert facts(bench.plan())["Data"] == "tsv; QNLI in part; RTE 10% of train"
+    assert setup_facts(bench.plan())["Data"] == "tsv; QNLI in part; RTE 10% of train"
 
 
 def test_the_setup_says_which_records_were_left_out(bench):
     bench.finish("qnli", seed=1)
-    bench.finish("qnli", seed=2)
+    damaged = bench.finish("qnli", seed=2)["cell_id"]
     bench.plan()
-    damaged = bench.cells[-1]["cell_id"]
     bench.file(damaged).write_text("{")
     stray = bench.path / "cells" / "stray"
     stray.mkdir()
     (stray / "record.json").write_text("{")
-    setup = facts(bench.path)
+    setup = setup_facts(bench.path)
     assert setup["Runs"] == "1 of 2 planned; 2 records left out"
     assert f"cells/{damaged}/record.json: damaged or edited" in setup["Left out"]
 
@@ -331,9 +340,9 @@ OTHER_ROWS = {
 def test_other_rows_of_the_official_number_have_a_mark_and_a_line(bench):
     bench.record(bench.expect("rte"), data=OTHER_ROWS)
     bench.finish("cola", seed=1, score=0.5)
-    page, (table, *_) = shown(bench.plan())
+    page, (table, *_) = page_and_tables(bench.plan())
     assert "RTE†" in table.header
-    assert facts(bench.path)["Data"] == "tsv; RTE validation with CSV quotes around texts"
+    assert setup_facts(bench.path)["Data"] == "tsv; RTE validation with CSV quotes around texts"
     assert LEGEND["differences"] in legend_of(page)
 
 
@@ -347,9 +356,9 @@ OFFICIAL_RTE = {
 
 def test_scores_on_official_rows_are_not_called_partial_because_there_are_no_test_files(bench):
     bench.record(bench.expect("rte"), data=OFFICIAL_RTE)
-    _, (table, *_) = shown(bench.plan())
+    _, (table, *_) = page_and_tables(bench.plan())
     assert "RTE" in table.header
-    assert facts(bench.path)["Data"] == "tsv, complete"
+    assert setup_facts(bench.path)["Data"] == "tsv, complete"
 
 
 @pytest.mark.parametrize(
@@ -369,7 +378,7 @@ def test_scores_on_official_rows_are_not_called_partial_because_there_are_no_tes
 )
 def test_a_split_with_other_rows_than_the_official_ones_is_marked(bench, fact):
     bench.record(bench.expect("rte"), data=OFFICIAL_RTE | fact)
-    _, (table, *_) = shown(bench.plan())
+    _, (table, *_) = page_and_tables(bench.plan())
     assert "RTE†" in table.header
 
 
@@ -377,7 +386,7 @@ def test_other_rows_of_a_task_that_has_no_column_yet_have_no_line(bench):
     bench.finish("cola", seed=1, score=0.5)
     bench.expect("rte")
     bench.tasks["rte"] = OTHER_ROWS
-    page, _ = shown(bench.plan())
+    page, _ = page_and_tables(bench.plan())
     assert LEGEND["differences"] not in legend_of(page)
 
 
@@ -387,10 +396,10 @@ def test_content_that_could_not_be_compared_is_not_called_complete(bench):
         data={"source": "tsv", "digest": "d", "unchecked": ("train", "validation")},
     )
     bench.plan()
-    assert facts(bench.path)["Data"] == "tsv; QQP complete by count, content not checked"
+    assert setup_facts(bench.path)["Data"] == "tsv; QQP complete by count, content not checked"
 
 
-def everything(bench) -> Path:
+def write_everything(bench) -> Path:
     """Write an experiment with everything that a legend can explain. One arm is clearly worse."""
     for arm, accuracy in (("add", 0.8), ("none", 0.5), ("concat", 0.805)):
         for task in ("rte", "sst2"):
@@ -420,11 +429,11 @@ def keys_of_table(table: Read) -> set[str]:
         if title not in ("Params", "Steps"):
             keys.add(key_of_column(title))
             keys |= {title[-1]} & set(MARKS)
-    for (name, _), *cells in table.rows:
-        keys |= {name, name[-1]} & set(LEGEND)
-        for text, is_bold in cells:
-            keys |= set(text[-3:]) & set(MARKS)
-            if is_bold:
+    for name, *cells in table.rows:
+        keys |= {name.text, name.text[-1]} & set(LEGEND)
+        for cell in cells:
+            keys |= set(cell.text[-3:]) & set(MARKS)  # there may be several marks
+            if cell.is_bold:
                 keys.add("bold")
     return keys
 
@@ -439,7 +448,7 @@ def needed_keys(text: str) -> set[str]:
 
 
 def test_each_mark_has_a_legend_line_and_each_legend_line_a_mark(bench):
-    page = leaderboard_page(open_leaderboard(everything(bench)))
+    page = leaderboard_page(open_leaderboard(write_everything(bench)))
     legend = legend_of(page)
     assert set(legend) == {LEGEND[key] for key in needed_keys(to_markdown(page))}
     assert len(legend) <= 8

@@ -273,8 +273,8 @@ def test_an_arm_stands_beside_the_row_nearest_in_size_and_only_there(bench):
 def two_checkpoints(bench):
     """Runs after 30% and after all of the steps."""
     for steps, value, seed in ((300, 0.3, 1), (1000, 0.6, 1), (1000, 0.6, 2)):
-        bench.finish("cola", seed=seed, score=value, rate=steps * 1e-6)
-        bench.cells[-1]["steps"] = steps
+        cell = bench.finish("cola", seed=seed, score=value, rate=steps * 1e-6)
+        cell["steps"] = steps
     return bench
 
 
@@ -293,8 +293,8 @@ def test_steps_and_seeds_belong_to_the_checkpoint(two_checkpoints):
 def test_seeds_of_several_pretrainings_are_not_like_theirs(bench):
     """Seeds of papers share one pretraining."""
     for seed in range(1, 6):
-        bench.finish("rte", seed=seed)
-        bench.cells[-1] |= {"pretraining_seed": seed, "steps": 9}
+        cell = bench.finish("rte", seed=seed)
+        cell |= {"pretraining_seed": seed, "steps": 9}
     assert pairs_of(MADE_UP, bench)["seeds"]["Sum"] == "5 / 5, of 5 pretrainings"
 
 
