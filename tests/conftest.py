@@ -27,6 +27,8 @@ os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+MAX_ID = 80
+"""The most characters of a value in the name of a test's case."""
 Made = Callable[..., Any]
 LIBRARIES_OF_MODELS = (
     "beartype.door",
@@ -59,6 +61,15 @@ class LibrariesFirst(MetaPathFinder):
             sys.meta_path.remove(self)
             for library in LIBRARIES_OF_MODELS:
                 importlib.import_module(library)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a case by its content: pytest would number what is no text, number or function."""
+    if isinstance(val, dict | list | tuple | bytes | BaseException):
+        text = repr(val)
+        if " at 0x" not in text:  # an address differs from process to process
+            return text if len(text) <= MAX_ID else f"{text[:MAX_ID]}..."
+    return None
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -104,7 +104,6 @@ def test_running_text_is_cut_where_a_sequence_is_full_and_nothing_is_lost(bert):
         ("disentangled", {}),
         ("diet-abs", {"rank": 2, "share": False}),
     ],
-    ids=str,
 )
 @torch.no_grad()
 def test_shares_of_scores_are_means_over_the_sequences_of_all_batches(variant, options):
@@ -230,7 +229,6 @@ def test_position_scores_are_measured_in_the_first_block_if_blocks_have_projecti
 @pytest.mark.parametrize(
     "sizes",
     [{}, {"norm_first": True}, {"embedding_size": 12}, {"embedding_size": 12, "norm_first": True}],
-    ids=str,
 )
 @torch.no_grad()
 def test_queries_and_keys_of_added_positions_by_hand_in_every_kind_of_encoder(sizes):

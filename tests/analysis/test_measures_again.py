@@ -164,6 +164,17 @@ def test_originals_that_are_all_preferred_have_an_interval_of_some_width(text, m
 # Bands
 
 
+def table_of(words: int = 90, places: int = 20, width: int = 12) -> InputSum:
+    generator = torch.Generator().manual_seed(0)
+    word_rows = torch.randn(words, width, generator=generator)
+    place_rows = torch.randn(places, width, generator=generator)
+    return InputSum(
+        words=word_rows - word_rows.mean(0),
+        positions=place_rows - place_rows.mean(0),
+        mean=torch.randn(width, generator=generator),
+    )
+
+
 def test_the_bands_of_decoding_come_from_random_tables_that_differ(monkeypatch):
     sizes = {
         "WORD_PAIRS": 200,
@@ -207,17 +218,6 @@ def test_only_the_scores_of_the_first_positions_are_measured(monkeypatch):
         name = f"positions.scores.{measure.__name__}"
         expected = np.mean([measure(of_head) for of_head in scores])
         assert values[name] == pytest.approx(expected, rel=1e-4), name
-
-
-def table_of(words: int = 90, places: int = 20, width: int = 12) -> InputSum:
-    generator = torch.Generator().manual_seed(0)
-    word_rows = torch.randn(words, width, generator=generator)
-    place_rows = torch.randn(places, width, generator=generator)
-    return InputSum(
-        words=word_rows - word_rows.mean(0),
-        positions=place_rows - place_rows.mean(0),
-        mean=torch.randn(width, generator=generator),
-    )
 
 
 def planted_table(rows: int, directions: int, generator: np.random.Generator) -> np.ndarray:

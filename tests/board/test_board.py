@@ -174,7 +174,7 @@ SCORES_BY_RATE = {
 LOWER_RATE_WINS = {("add", "rte"), ("tied", "rte")}
 
 
-@pytest.mark.parametrize("place", SCORES_BY_RATE, ids=str)
+@pytest.mark.parametrize("place", SCORES_BY_RATE)
 def test_each_arm_and_task_takes_its_best_rate_and_of_equals_the_lower_one(bench, place):
     arm, task = place
     for rate, scores in zip((2e-5, 3e-5), SCORES_BY_RATE[place], strict=True):
@@ -337,7 +337,6 @@ def finish_steps(bench) -> None:
         ({"rate": "best-median", "seeds": "median"}, 0.56, 0.80),
         ({"rate": "best-median"}, (0.53 + 0.70) / 2, (0.81 + 0.10) / 2),
     ],
-    ids=str,
 )
 def test_each_checkpoint_has_a_rate_and_a_score_of_its_own_runs_by_the_protocol(
     bench, protocol, after_4, after_9

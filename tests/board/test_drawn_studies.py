@@ -45,7 +45,7 @@ def run(bench, cell, generator) -> None:
     bench.predict(cell["cell_id"], logits)
 
 
-@pytest.fixture(scope="module", params=product(range(3), ("mean", "median")), ids=str)
+@pytest.fixture(scope="module", params=product(range(3), ("mean", "median")))
 def comparison(request, tmp_path_factory) -> Comparison:
     bench = Bench(tmp_path_factory.mktemp("drawn") / "toy")
     draw, statistic = request.param

@@ -105,7 +105,7 @@ def test_a_run_with_graphs_is_unlike_one_without_or_an_older_one(bench, graphs, 
     assert frame["unlike_reference"]["none"] == is_unlike
 
 
-@pytest.mark.parametrize("fact", [{}, {"processor": "Intel Xeon"}, {"precision": "bf16"}], ids=str)
+@pytest.mark.parametrize("fact", [{}, {"processor": "Intel Xeon"}, {"precision": "bf16"}])
 def test_a_pretraining_on_another_machine_is_marked_before_any_fine_tuning_has_ended(bench, fact):
     pretrain(bench, "add", EPYC)
     pretrain(bench, "none", EPYC | fact)

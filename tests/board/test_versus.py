@@ -189,6 +189,7 @@ def pairs(generator, *, numeric):
         ("matthews_correlation", matthews_corrcoef),
         ("pearson", lambda label, prediction: stats.pearsonr(label, prediction)[0]),
     ],
+    ids=["accuracy", "f1", "matthews_correlation", "pearson"],
 )
 def test_corpus_metrics_of_pairs_equal_the_libraries(tmp_path, generator, metric, score):
     frame = pairs(generator, numeric=metric == "pearson")

@@ -128,7 +128,6 @@ def stored(tmp_path_factory) -> Path:
         (["seeds=median"], [62.00, 60.00]),
         (["rate=best-median", "seeds=median"], [67.00, 65.00]),
     ],
-    ids=str,
 )
 def test_every_change_of_the_protocol_counts(glue_bench, stored, changes, scores):
     words = [word for change in changes for word in ("--protocol", change)]

@@ -26,7 +26,7 @@ for section, kind in SECTIONS.items():
             UNLIKE_OPTIONS.append((option, f"{section}.{key}".strip(".")))
 
 
-@pytest.mark.parametrize(("option", "place"), UNLIKE_OPTIONS, ids=str)
+@pytest.mark.parametrize(("option", "place"), UNLIKE_OPTIONS)
 def test_every_setting_of_a_file_that_is_no_option_is_said_to_stand_there(refused, option, place):
     assert f"`{place}`" in refused("run", "--checkpoint", "a", option, "1")
 

@@ -51,14 +51,14 @@ def test_every_graft_and_fresh_weights_are_alive_or_have_no_position(variant, op
         check_order(trained(variant), "mine")
 
 
-def test_a_graft_that_starts_dead_may_learn(additive):
-    check_order(dead("add-relative", additive), "mine")  # the bias starts at zero, too
-
-
 def dead(variant: str, base: Start) -> Start:
     """Return a graft of a checkpoint without positions."""
     base.weights["variant.positions.weight"].zero_()
     return graft(base, variant, {})
+
+
+def test_a_graft_that_starts_dead_may_learn(additive):
+    check_order(dead("add-relative", additive), "mine")  # the bias starts at zero, too
 
 
 # All positions are equal, and not zero.

@@ -118,7 +118,6 @@ SEVERAL = [ATTENTION_TERMS, ATTENTION_TERMS[1:], (ATTENTION_TERMS[0], ATTENTION_
 @pytest.mark.parametrize(
     ("variant", "options"),
     [("untied-tie-cls", {}), *(("four-term", {"terms": list(terms)}) for terms in SEVERAL)],
-    ids=str,
 )
 @torch.no_grad()
 def test_grafted_positions_score_one_another_as_they_do_beside_the_words(variant, options, size):
@@ -143,7 +142,6 @@ def test_grafted_positions_score_one_another_as_they_do_beside_the_words(variant
         ("disentangled", {}, 3),
         ("disentangled", {"terms": ["content-position"]}, 2),
     ],
-    ids=str,
 )
 @torch.no_grad()
 def test_scores_of_words_are_scaled_by_the_number_of_terms(variant, options, terms):

@@ -56,7 +56,6 @@ def test_segment_scores_have_a_row_for_each_ordered_pair_of_three_segments():
         ("diet-rel", {"share": True}),
         ("diet-rel", {"share": False}),
     ],
-    ids=str,
 )
 @torch.no_grad()
 def test_segment_scores_are_added_to_the_bias_of_every_block(variant, options):
@@ -102,7 +101,7 @@ def test_rotate_and_scores_get_the_number_of_their_block(monkeypatch):
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize(("variant", "options"), ARMS, ids=str)
+@pytest.mark.parametrize(("variant", "options"), ARMS)
 def test_every_layer_norm_has_the_eps_of_the_configuration(variant, options, norm_first):
     config = encoder_config(
         variant, variant_options=options, norm_first=norm_first, layer_norm_eps=0.25

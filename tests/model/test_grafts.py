@@ -184,7 +184,7 @@ def test_a_graft_is_exact_where_the_segments_stay_and_only_there(before, after, 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("before", [options for name, options in ARMS if name == "add"], ids=str)
+@pytest.mark.parametrize("before", [options for name, options in ARMS if name == "add"])
 def test_exact_means_that_nothing_changes_whatever_the_options_of_the_start(before, variant):
     model = random_model(EncoderModel, encoder_config("add", variant_options=before))
     checkpoint = Start(model.config, model.state_dict(), "pretrained")

@@ -118,7 +118,7 @@ def test_which_terms_counts_and_not_their_order():
     assert canonical_options("four-term", {"terms": list(reversed(ATTENTION_TERMS))}) == {}
 
 
-@pytest.mark.parametrize("stored", [None, {"share": True, "segments": "input"}], ids=str)
+@pytest.mark.parametrize("stored", [None, {"share": True, "segments": "input"}])
 def test_a_checkpoint_takes_its_own_options_in_any_form_and_no_others(stored):
     start = Start(encoder_config("untied", variant_options=stored), {}, "adapted")
     for asked in ({}, {"share": True}):

@@ -106,6 +106,11 @@ def test_alibi_falls_linearly_with_distance_on_both_sides_by_the_slopes_of_the_p
     torch.testing.assert_close(bias, expected)
 
 
+def encoder(variant: str, **options: object) -> EncoderModel:
+    """Return a random encoder whose positions are large enough to matter."""
+    return random_model(EncoderModel, encoder_config(variant, variant_options=options))
+
+
 def test_sinusoids_equal_the_original_transformers():
     variant = encoder("add-sinusoidal", scale=1.0).variant
     ids = tokens(1, 6)
@@ -155,11 +160,6 @@ def test_disentangled_equals_deberta(terms, padded):
 
 
 LENGTH = 6
-
-
-def encoder(variant: str, **options: object) -> EncoderModel:
-    """Return a random encoder whose positions are large enough to matter."""
-    return random_model(EncoderModel, encoder_config(variant, variant_options=options))
 
 
 def fresh_model(variant: str, options: dict[str, object], **sizes: object) -> EncoderModel:

@@ -50,7 +50,6 @@ def difference(first: EncoderModel, second: EncoderModel) -> float:
 @pytest.mark.parametrize(
     ("variant", "options"),
     [("concat-heads", {"position_size": 0}), ("rotary", {"fraction": 0.0})],
-    ids=str,
 )
 def test_no_dimension_for_positions_is_no_position(variant, options):
     assert difference(encoder(variant, **options), encoder("none")) < 1e-6
@@ -246,7 +245,6 @@ def test_a_block_that_is_not_chosen_does_not_rotate():
         ("rotary", {"blocks": [3]}, "the encoder has 2 blocks, so there is no block 3"),
         ("untied", {"blocks": [1, 9]}, "the encoder has 2 blocks, so there is no block 9"),
     ],
-    ids=str,
 )
 def test_what_the_encoder_does_not_have_is_refused_in_one_line(variant, options, message):
     with pytest.raises(UserError, match=message):
@@ -307,7 +305,6 @@ def test_scores_equal_transformers_4(kind):
         ("rotary", {"fraction": 0.25}, ", 0.25 of each head"),
         ("rotary", {}, ""),
     ],
-    ids=str,
 )
 def test_the_description_of_an_arm_names_the_changes_by_its_options(variant, options, ending):
     kind = VARIANTS[variant]
@@ -326,7 +323,6 @@ def test_the_description_of_an_arm_names_the_changes_by_its_options(variant, opt
         ("position-infused", {"add_positions": True}),
         ("untied", {"add_positions": True}),
     ],
-    ids=str,
 )
 def test_a_graft_does_not_call_itself_exact(variant, options):
     add = encoder("add")

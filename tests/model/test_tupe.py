@@ -146,7 +146,6 @@ class Equations:
         {"activation_fn": "tanh"},
         {"dropout": 0.0},
     ],
-    ids=str,
 )
 def test_what_is_read_is_the_equation(rel_pos, changes, make_tupe):
     path = make_tupe(spoil=random_weights, rel_pos=rel_pos, **changes)

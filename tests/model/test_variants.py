@@ -43,7 +43,7 @@ def test_options_keep_the_contract(variant, options):
 
 
 @pytest.mark.usefixtures("checked_shapes")
-@pytest.mark.parametrize(("variant", "options"), ARMS, ids=str)
+@pytest.mark.parametrize(("variant", "options"), ARMS)
 def test_every_parameter_learns_under_every_option(variant, options):
     check_contract(variant, options, ["gradients"])
 
@@ -213,7 +213,6 @@ def test_positions_that_do_not_exist_are_refused(variant):
             "segments cannot enter the scores, the encoder has only one",
         ),
     ],
-    ids=str,
 )
 def test_options_that_the_encoders_sizes_do_not_permit_are_refused(
     variant, options, types, message

@@ -107,7 +107,6 @@ def test_csv_and_json_name_the_data_and_the_missing_runs(undefined_score):
         ({"steps": 100, "pretrained": 2}, UNDER_PRETRAINING),
         ({"seeds": 2}, f"{STATISTICS}; --seed 1,2,3 (in a file seeds: [1, 2, 3]) tell more"),
     ],
-    ids=str,
 )
 def test_the_next_step_follows_from_the_state_of_the_folder(bench, change, command):
     arms = ("add", "concat")[: change.get("arms", 2)]

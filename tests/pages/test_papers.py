@@ -80,6 +80,14 @@ def test_a_row_is_read_whole(name, row):
     assert not row.variant or row.parameters > 1e6
 
 
+def check_defaults(row, variant):
+    """Check that the options of a row are defaults of its variant."""
+    parameters = inspect.signature(variant.__init__).parameters
+    for option, value in row.options.items():
+        default = parameters[option].default
+        assert value == (list(default) if isinstance(default, tuple) else default)
+
+
 @each_table
 def test_counterparts_are_variants_with_their_own_defaults(published):
     from glue_bench.model.variants import VARIANTS
@@ -89,14 +97,6 @@ def test_counterparts_are_variants_with_their_own_defaults(published):
         if row.variant:
             check_defaults(row, VARIANTS[row.variant])
         assert row.segments in (None, *SEGMENT_PLACES)
-
-
-def check_defaults(row, variant):
-    """Check that the options of a row are defaults of its variant."""
-    parameters = inspect.signature(variant.__init__).parameters
-    for option, value in row.options.items():
-        default = parameters[option].default
-        assert value == (list(default) if isinstance(default, tuple) else default)
 
 
 TERMS = ["position-position", "word-word", "word-position", "position-word"]

@@ -303,6 +303,11 @@ def test_the_comparison_prints_what_the_page_shows(tmp_path, monkeypatch, glue_b
     assert {re.sub(r"\s", "", row) for row in rows} <= cells
 
 
+def without_space(line: str) -> str:
+    """A row of a table without the space that aligns it, and without backslashes."""
+    return re.sub(r"[\\\s]|-+:|:-+", "", line)
+
+
 def test_the_audits_of_boards_print_what_the_page_shows(tmp_path, glue_bench):
     _, _, _, babylm, rest, mteb, unpaired = blocks("text", page("how-to/compare-anyones-runs"))
     boards = ROOT / "docs/how-to/boards"
@@ -321,11 +326,6 @@ def test_the_audits_of_boards_print_what_the_page_shows(tmp_path, glue_bench):
         rows = {without_space(line) for line in shown.splitlines() if line.startswith("|")}
         assert len(rows) >= 5
         assert rows <= printed
-
-
-def without_space(line: str) -> str:
-    """A row of a table without the space that aligns it, and without backslashes."""
-    return re.sub(r"[\\\s]|-+:|:-+", "", line)
 
 
 def test_the_metric_serves_a_trainer(tmp_path, monkeypatch):

@@ -262,21 +262,22 @@ def test_predictions_give_the_scores(ran):
     np.testing.assert_allclose(100 * accuracy, board.loc[accuracy.index])
 
 
-@pytest.mark.parametrize(
-    ("call", "names"),
-    [
-        (lambda _: glue_bench.load_plugins("none.py"), "none.py"),
-        (lambda _: glue_bench.analyse("none", only="odour"), "odour"),
-        (lambda _: glue_bench.run(ASKED, only="arm=nobody"), "nobody"),
-        (lambda _: glue_bench.run(ASKED, plugins="none.py"), "none.py"),
-        (lambda _: glue_bench.run(ASKED, track="diary"), "diary"),
-        (lambda _: glue_bench.export("none", "out.zip"), "none"),
-        (
-            lambda ran: glue_bench.statistics(ran, equivalent=1, difference=1),
-            "difference stands alone",
-        ),
-    ],
-)
+CALLS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "load_plugins": (lambda _: glue_bench.load_plugins("none.py"), "none.py"),
+    "analyse only": (lambda _: glue_bench.analyse("none", only="odour"), "odour"),
+    "run only": (lambda _: glue_bench.run(ASKED, only="arm=nobody"), "nobody"),
+    "run plugins": (lambda _: glue_bench.run(ASKED, plugins="none.py"), "none.py"),
+    "run track": (lambda _: glue_bench.run(ASKED, track="diary"), "diary"),
+    "export": (lambda _: glue_bench.export("none", "out.zip"), "none"),
+    "statistics": (
+        lambda ran: glue_bench.statistics(ran, equivalent=1, difference=1),
+        "difference stands alone",
+    ),
+}
+"""Calls with a text where a list may stand, and what their refusals name."""
+
+
+@pytest.mark.parametrize(("call", "names"), CALLS.values(), ids=CALLS)
 def test_a_function_takes_a_text_for_a_list_of_one_and_refuses_what_its_verb_refuses(
     ran, call, names
 ):

@@ -114,7 +114,7 @@ def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
     assert scores["cola", "validation", "matthews_correlation"] == [(0.5, "Matthews correlation")]
 
 
-@pytest.mark.parametrize("facts", [{"source": "demo"}, {"partial": True}], ids=str)
+@pytest.mark.parametrize("facts", [{"source": "demo"}, {"partial": True}])
 def test_of_data_that_are_no_benchmark_nothing_is_stated(bench, facts):
     bench.finish("rte", seed=1, score=0.6, **facts)
     model_card = card(bench.plan())

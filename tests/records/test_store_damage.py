@@ -55,7 +55,9 @@ def test_a_file_that_is_gone_is_refused(file):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"\xff" * 100, dump({"a": np.array([True])})], ids=range(4)
+    "content",
+    [b"", b"{}", b"\xff" * 100, dump({"a": np.array([True])})],
+    ids=["empty", "no header", "a huge header", "arrays of no record"],
 )
 def test_a_file_that_is_damaged_is_refused(file, content):
     file.path.write_bytes(content)

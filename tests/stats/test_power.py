@@ -260,7 +260,7 @@ DESIGNS = [
 ]
 
 
-@pytest.mark.parametrize("changes", DESIGNS, ids=str)
+@pytest.mark.parametrize("changes", DESIGNS)
 @pytest.mark.parametrize("seeds", [2, 4])
 def test_the_power_of_seeds_equals_a_simulation_run_by_run(changes, seeds):
     variances = replace(UNIT_VARIANCES, arms=3, **changes)

@@ -352,6 +352,11 @@ def with_checkpoints(sweep, pretrained):
     return sweep(pretrained(TWO_MORE))
 
 
+def finished_cells(summary) -> list:
+    store = Store(summary.folder)
+    return [*store.finished(store.plan()).records.values()]
+
+
 def test_checkpoints_asked_for_later_are_made_with_the_same_weights(sweep, pretrained):
     (before,) = pretrainings(sweep(pretrained()))
     summary = sweep(pretrained(TWO_MORE))
@@ -364,11 +369,6 @@ def test_checkpoints_asked_for_later_are_made_with_the_same_weights(sweep, pretr
     assert len({*record.weights.values()}) == 3
     starts = {cell.cell.steps: cell.started_from for cell in finished_cells(summary)}
     assert starts == record.weights
-
-
-def finished_cells(summary) -> list:
-    store = Store(summary.folder)
-    return [*store.finished(store.plan()).records.values()]
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

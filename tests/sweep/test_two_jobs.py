@@ -131,7 +131,7 @@ def test_the_rate_of_a_search_is_that_of_the_lowest_mean_over_all_its_seeds(stor
 # Order and time
 
 
-@pytest.mark.parametrize("tokens", [(10, 90), (90, 10)], ids=str)
+@pytest.mark.parametrize("tokens", [(10, 90), (90, 10)])
 def test_a_job_that_two_wait_for_counts_with_the_longer_of_their_chains(tokens):
     mnli = stub.cell(1, "mnli")
     long = stub.cell(2, "qqp")

@@ -76,7 +76,7 @@ def test_the_order_is_of_the_seed_and_the_epoch_and_not_of_the_rows_of_a_batch()
     assert order_of(2, 3) != numbers
 
 
-@pytest.mark.parametrize("change", [{"step": 1}, {"step": 0, "seed": 2}], ids=str)
+@pytest.mark.parametrize("change", [{"step": 1}, {"step": 0, "seed": 2}])
 def test_masks_of_a_sequence_are_others_at_another_step_and_of_another_seed(change):
     """With 6 of 14 tokens masked, hardly one of 7 sequences has the same mask by chance."""
     first = masks_by_sequence(batch_at(0, rows=SEQUENCES))

@@ -348,7 +348,6 @@ CODE = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine
         ({"max_position_embeddings": 16}, "its settings say"),
         ({"model_type": "mine", "auto_map": CODE}, "bert'"),
     ],
-    ids=str,
 )
 def test_an_unreadable_model_is_one_line_and_none_of_its_code_runs(
     tmp_path, words, inputs_of, changes, message

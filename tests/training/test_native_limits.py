@@ -100,14 +100,14 @@ def test_a_family_counts_end_tokens_if_it_is_known_to(family):
         model(input_ids=torch.tensor([[5, 3, 3], [7, 8, 3]]))
 
 
-def test_every_encoder_decoder_of_transformers_was_tried():
-    families = {family for family in CLASSES if "same number of <eos> tokens" in source_of(family)}
-    assert families == {*ENCODER_DECODERS} == COUNT_ENDS
-
-
 def source_of(family: str) -> str:
     """Return the source code of a family's classifier."""
     return inspect.getsource(getattr(transformers, CLASSES[family]))
+
+
+def test_every_encoder_decoder_of_transformers_was_tried():
+    families = {family for family in CLASSES if "same number of <eos> tokens" in source_of(family)}
+    assert families == {*ENCODER_DECODERS} == COUNT_ENDS
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_weights_of_other_shapes_than_the_settings_say_are_named(texts, tmp_path
         plan_of(folder, tasks=["rte"])
 
 
-@pytest.mark.parametrize("changes", [{"vocab_size": 40}, {"model_type": "dpr"}], ids=str)
+@pytest.mark.parametrize("changes", [{"vocab_size": 40}, {"model_type": "dpr"}])
 def test_an_error_names_a_cut_file_only_if_a_file_may_be_cut(changes, texts, tmp_path, plan_of):
     folder = save_checkpoint(tmp_path, "bert", texts)
     edit_settings(folder, **changes)

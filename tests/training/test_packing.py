@@ -70,6 +70,22 @@ def test_sentences_fill_sequences_and_separators_part_documents():
 LENGTHS = st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=12), min_size=1, max_size=25)
 
 
+def check_sequences(text, sizes: list[int], length: int) -> None:
+    """Check that sequences are full, and that only sentences longer than a sequence are split."""
+    token_lists = sequences_of(text)
+    assert text.lengths.tolist() == [len(tokens) for tokens in token_lists]
+    for tokens in token_lists:
+        assert 3 <= len(tokens) <= length
+        assert tokens[0] == CLS
+        assert tokens[-1] == SEP
+        for word in words(tokens):
+            size = sizes[word]
+            assert tokens.count(word + FIRST_WORD) == size or size > length - 2, word
+    for tokens, next_tokens in pairwise(token_lists):
+        next_size = min(sizes[words(next_tokens)[0]], length - 2)
+        assert len(tokens) + next_size + 1 > length
+
+
 @given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=LENGTHS, length=st.integers(8, 20), share=st.sampled_from([0.05, 0.2, 0.5]))
 def test_packing_keeps_everything_in_order_and_whole(lengths, length, share):
@@ -107,22 +123,6 @@ def test_packing_keeps_everything_in_order_and_whole(lengths, length, share):
         assert share * len(document) >= 1 or len(set(is_held_out)) == 1
 
 
-def check_sequences(text, sizes: list[int], length: int) -> None:
-    """Check that sequences are full, and that only sentences longer than a sequence are split."""
-    token_lists = sequences_of(text)
-    assert text.lengths.tolist() == [len(tokens) for tokens in token_lists]
-    for tokens in token_lists:
-        assert 3 <= len(tokens) <= length
-        assert tokens[0] == CLS
-        assert tokens[-1] == SEP
-        for word in words(tokens):
-            size = sizes[word]
-            assert tokens.count(word + FIRST_WORD) == size or size > length - 2, word
-    for tokens, next_tokens in pairwise(token_lists):
-        next_size = min(sizes[words(next_tokens)[0]], length - 2)
-        assert len(tokens) + next_size + 1 > length
-
-
 @given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=LENGTHS, length=st.integers(8, 20), tokens=st.integers(1, 30), pairs=st.booleans())
 def test_documents_and_pieces_have_the_words_of_one_document(
@@ -149,20 +149,6 @@ def test_documents_and_pieces_have_the_words_of_one_document(
             assert set(document_of_word[numbers]) <= {document}
 
 
-@given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lengths=LENGTHS, length=st.integers(8, 20))
-def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_nothing_is_lost(lengths, length):
-    try:
-        text = packed(lengths, length, 0.2, pairs=True)
-    except UserError:  # the corpus is too small, or nothing can be cut
-        return
-    numbers = words(text["train"].ids.tolist())
-    numbers += words(text["validation"].ids.tolist())
-    assert sorted(numbers) == sentence_words(lengths)
-    for split in text.values():
-        check_cuts(split, length)
-
-
 def check_cuts(split, length: int) -> None:
     """Check that half of the sequences that have two sentences are cut between two of them."""
     divisible = 0
@@ -179,6 +165,20 @@ def check_cuts(split, length: int) -> None:
     indivisible = len(split) - divisible
     assert cuts >= min(divisible, len(split) // 2 - indivisible)
     assert cuts <= math.ceil(len(split) / 2)
+
+
+@given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lengths=LENGTHS, length=st.integers(8, 20))
+def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_nothing_is_lost(lengths, length):
+    try:
+        text = packed(lengths, length, 0.2, pairs=True)
+    except UserError:  # the corpus is too small, or nothing can be cut
+        return
+    numbers = words(text["train"].ids.tolist())
+    numbers += words(text["validation"].ids.tolist())
+    assert sorted(numbers) == sentence_words(lengths)
+    for split in text.values():
+        check_cuts(split, length)
 
 
 def test_whatever_changes_the_sequences_is_packed_anew(tmp_path, monkeypatch):

@@ -80,7 +80,7 @@ def plain_batches(tiny: Tiny, model: EncoderForMaskedLM):
 
 
 @pytest.mark.parametrize(
-    "arm", [("add", {}), ("untied", {}), ("concat", {}), ("add", {"segments": "scores"})], ids=str
+    "arm", [("add", {}), ("untied", {}), ("concat", {}), ("add", {"segments": "scores"})]
 )
 def test_pretraining_equals_plain_torch(tmp_path, arm):
     """Each step is clipped and as long as its gradient, dropout differs by step, and the last part
@@ -126,7 +126,7 @@ def fresh_state(seed, *arm) -> dict[str, torch.Tensor]:
 
 
 # The option position_start is another start of the table.
-@pytest.mark.parametrize("arm", [arm for arm in ARMS if "position_start" not in arm[1]], ids=str)
+@pytest.mark.parametrize("arm", [arm for arm in ARMS if "position_start" not in arm[1]])
 def test_arms_share_their_fresh_modules(arm):
     reference = fresh_state(1)
     shared = 0

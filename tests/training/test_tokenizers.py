@@ -164,7 +164,6 @@ def deberta(tmp_path):
         (["google.protobuf"], "protobuf; "),
         (["sentencepiece", "google.protobuf"], "sentencepiece and protobuf; "),
     ],
-    ids=str,
 )
 def test_the_packages_that_a_sentencepiece_model_needs_are_named(
     deberta, monkeypatch, absent, names
