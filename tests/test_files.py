@@ -56,21 +56,29 @@ def test_json_of_very_many_values_is_refused_whatever_they_are():
             parse_json(text)
 
 
-@pytest.mark.parametrize("replaces", [False, True])
-def test_a_folder_that_is_there_stays_unless_it_is_replaced_by_a_whole_one(tmp_path, replaces):
+@pytest.mark.parametrize(("replaces", "expected"), [(False, "first"), (True, "second")])
+def test_a_folder_that_is_there_stays_unless_it_is_replaced(tmp_path, replaces, expected):
     for content in ("first", "second"):
         with whole_folder(tmp_path / "made", replaces=replaces) as aside:
             (aside / "file").write_text(content)
+    assert (tmp_path / "made" / "file").read_text() == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_folder_that_is_there_stays_if_the_new_one_is_not_whole(tmp_path):
+    with whole_folder(tmp_path / "made", replaces=False) as aside:
+        (aside / "file").write_text("first")
     with pytest.raises(OSError, match="full"), whole_folder(tmp_path / "made", replaces=True):
         raise OSError(28, "full")
-    assert (tmp_path / "made" / "file").read_text() == ("second" if replaces else "first")
-    (tmp_path / "made" / "plain").touch()
-    with (
-        pytest.raises(NotADirectoryError),
-        whole_folder(tmp_path / "made" / "plain", replaces=False),
-    ):
-        pass
+    assert (tmp_path / "made" / "file").read_text() == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_file_is_not_replaced_by_a_folder(tmp_path):
+    (tmp_path / "plain").touch()
+    with pytest.raises(NotADirectoryError), whole_folder(tmp_path / "plain", replaces=False):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["plain"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from glue_bench.config import Experiment, changed_protocol, load_experiment
 from glue_bench.config.load import parse_options
+from glue_bench.config.settings import Finetuning
 from glue_bench.errors import UserError
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
@@ -28,45 +29,55 @@ def test_shipped_experiments_load_and_are_what_they_hold(path):
     assert load_experiment(experiment.model_dump(mode="json", by_alias=True)) == experiment
 
 
-def test_settings_of_a_task_take_the_place_of_shared_ones():
-    task_settings = {
+@pytest.fixture
+def settings() -> Finetuning:
+    """Shared settings of fine-tuning; RTE and CoLA have some of their own, and MRPC has none."""
+    of_rte = {
         "learning_rates": [1e-4],
         "epochs": 3,
         "batch_size": 8,
         "max_length": 16,
         "limit": 100,
     }
-    given = {
-        "learning_rates": [1e-5, 2e-5],
-        "epochs": 5,
-        "max_steps": 7,
-        "tasks": {"RTE": task_settings, "cola": {"epochs": 2}},
-    }
+    shared = {"learning_rates": [1e-5, 2e-5], "epochs": 5, "max_steps": 7}
+    tasks = {"RTE": of_rte, "cola": {"epochs": 2}}
+    return loaded(finetuning=shared | {"tasks": tasks}).finetuning
 
-    settings = loaded(finetuning=given).finetuning
 
-    assert [settings.rates(task) for task in ("rte", "cola", "mrpc")] == [
-        [1e-4],
-        [1e-5, 2e-5],
-        [1e-5, 2e-5],
-    ]
-    assert [settings.limit(task) for task in ("rte", "cola", "mrpc")] == [100, None, None]
+@pytest.mark.parametrize(
+    ("task", "rates"), [("rte", [1e-4]), ("cola", [1e-5, 2e-5]), ("mrpc", [1e-5, 2e-5])]
+)
+def test_learning_rates_of_a_task_take_the_place_of_shared_ones(settings, task, rates):
+    assert settings.rates(task) == rates
 
-    rte = settings.hyperparameters("rte", 1e-4)
-    cola = settings.hyperparameters("cola", 2e-5)
-    assert (rte.learning_rate, rte.epochs, rte.batch_size, rte.max_length, rte.clip_norm) == (
-        1e-4,
-        3,
-        8,
-        16,
-        1.0,
-    )
-    assert (cola.learning_rate, cola.epochs, cola.batch_size, cola.max_length) == (2e-5, 2, 32, 128)
-    assert settings.hyperparameters("mrpc", 1e-5).epochs == 5
 
-    assert rte.steps(in_epoch=2) == 6
-    assert cola.steps(in_epoch=2) == 4
-    assert rte.steps(in_epoch=100) == 7
+@pytest.mark.parametrize(("task", "limit"), [("rte", 100), ("cola", None), ("mrpc", None)])
+def test_the_limit_of_a_task_is_its_own(settings, task, limit):
+    assert settings.limit(task) == limit
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        ("rte", {"epochs": 3, "batch_size": 8, "max_length": 16, "clip_norm": 1.0}),
+        ("cola", {"epochs": 2, "batch_size": 32, "max_length": 128, "clip_norm": 1.0}),
+        ("mrpc", {"epochs": 5, "batch_size": 32, "max_length": 128, "clip_norm": 1.0}),
+    ],
+)
+def test_settings_of_a_task_take_the_place_of_shared_ones(settings, task, expected):
+    values = settings.hyperparameters(task, 1e-4)
+    assert values.learning_rate == 1e-4
+    assert {name: getattr(values, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("task", "steps_per_epoch", "steps"), [("rte", 2, 6), ("cola", 2, 4), ("rte", 100, 7)]
+)
+def test_a_run_has_its_epochs_of_steps_and_at_most_max_steps(
+    settings, task, steps_per_epoch, steps
+):
+    values = settings.hyperparameters(task, 1e-4)
+    assert values.steps(in_epoch=steps_per_epoch) == steps
 
 
 def test_arms_inherit_their_variants_name_and_checkpoint_revision_and_tokenizer_together():
@@ -95,22 +106,39 @@ def test_a_shared_key_that_no_arm_takes_is_refused():
         load_experiment(values)
 
 
-def test_what_is_given_beside_an_experiment_takes_the_place_of_its_own():
-    given = MINIMAL | {"pretraining": PRETRAINED, "plugins": ["one.py"]}
-    changed = load_experiment(
-        given, data="hub", corpus=["a", "b"], plugins=[Path("two.py")], limit=9
-    )
-    assert (changed.data, changed.pretraining.corpus, changed.limit) == ("hub", ["a", "b"], 9)
-    assert changed.plugins == ["one.py", "two.py"]
-    assert load_experiment(load_experiment(given), data="hub").data == "hub"
-    without_lists = load_experiment(given, corpus="a.txt", plugins=Path("b.py"))
-    assert without_lists.pretraining.corpus == ["a.txt"]
-    assert without_lists.plugins == ["one.py", "b.py"]
-    without = {key: value for key, value in MINIMAL.items() if key != "data"}
-    assert load_experiment(without, data="hub").data == "hub"
-    with pytest.raises(
-        UserError, match="a corpus is given, but the experiment has no `pretraining`"
-    ):
+WITH_OPTIONS = MINIMAL | {"pretraining": PRETRAINED, "plugins": ["one.py"]}
+
+
+def test_options_beside_an_experiment_take_the_place_of_its_own():
+    experiment = load_experiment(WITH_OPTIONS, data="hub", corpus=["a", "b"], limit=9)
+    assert experiment.data == "hub"
+    assert experiment.pretraining.corpus == ["a", "b"]
+    assert experiment.limit == 9
+
+
+def test_plugins_beside_an_experiment_are_added_to_its_own():
+    experiment = load_experiment(WITH_OPTIONS, plugins=[Path("two.py")])
+    assert experiment.plugins == ["one.py", "two.py"]
+
+
+def test_an_option_may_be_a_list_of_one_without_the_list():
+    experiment = load_experiment(WITH_OPTIONS, corpus="a.txt", plugins=Path("b.py"))
+    assert experiment.pretraining.corpus == ["a.txt"]
+    assert experiment.plugins == ["one.py", "b.py"]
+
+
+def test_options_go_beside_an_experiment_that_is_loaded_already():
+    assert load_experiment(load_experiment(WITH_OPTIONS), data="hub").data == "hub"
+
+
+def test_data_may_be_given_beside_an_experiment_alone():
+    without_data = {key: value for key, value in MINIMAL.items() if key != "data"}
+    assert load_experiment(without_data, data="hub").data == "hub"
+
+
+def test_a_corpus_beside_an_experiment_without_pretraining_is_refused():
+    message = "a corpus is given, but the experiment has no `pretraining`"
+    with pytest.raises(UserError, match=message):
         load_experiment(MINIMAL, corpus=["demo"])
 
 

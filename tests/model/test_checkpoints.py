@@ -297,13 +297,16 @@ def test_what_the_hub_does_not_give_is_one_line(case, monkeypatch):
         locate("org/model", "v9")
 
 
-def test_a_missing_checkpoint_is_refused(tmp_path):
-    for name in ("./nowhere", "/nowhere/at/all", "~/nowhere-at-all", "runs/arms/untied", "my.pt"):
-        with pytest.raises(UserError, match=rf"no checkpoint (folder|file) '{name}'"):
-            locate(name)
-    for place in (str(tmp_path), "https://example.org/bert"):
-        with pytest.raises(
-            UserError,
-            match=f"revision 'v2' of '{place}', which is no hub id: leave the revision out",
-        ):
-            locate(place, "v2")
+@pytest.mark.parametrize(
+    "name", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all", "runs/arms/untied", "my.pt"]
+)
+def test_a_missing_checkpoint_is_refused(name):
+    with pytest.raises(UserError, match=rf"no checkpoint (folder|file) '{name}'"):
+        locate(name)
+
+
+@pytest.mark.parametrize("place", [".", "https://example.org/bert"])
+def test_a_revision_of_what_is_not_on_the_hub_is_refused(place):
+    message = f"revision 'v2' of '{place}', which is no hub id: leave the revision out"
+    with pytest.raises(UserError, match=message):
+        locate(place, "v2")

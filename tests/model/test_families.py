@@ -170,13 +170,17 @@ def test_a_decoder_that_differs_from_the_words_is_refused_and_the_encoder_alone_
     assert not read_checkpoint(str(tmp_path)).head
 
 
-def test_a_refusal_says_what_differs_and_what_to_do(plain, tmp_path):
+def test_a_checkpoint_that_computes_something_else_is_refused_with_its_block(plain, tmp_path):
     shutil.copytree(plain["bert"], tmp_path, dirs_exist_ok=True)
     edit_settings(tmp_path, is_decoder=True)
     cause = r"block 1 does not compute what transformers \S+ computes \(off by [\d.]+\)"
     remedy = r"Use it as a `native` arm\."
     with pytest.raises(UserError, match=rf"^checkpoint '{tmp_path}': {cause}\. {remedy}$"):
         read_checkpoint(str(tmp_path))
+
+
+def test_a_checkpoint_with_nan_is_refused_as_damaged(plain, tmp_path):
+    shutil.copytree(plain["bert"], tmp_path, dirs_exist_ok=True)
     edit_weights(tmp_path, lambda weights: [tensor.fill_(torch.nan) for tensor in weights.values()])
     with pytest.raises(UserError, match=r"hidden states are not finite; its weights are damaged$"):
         read_checkpoint(str(tmp_path))

@@ -1,6 +1,7 @@
 """The conversion of a checkpoint: the folder that is written, and the record."""
 
 import json
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -133,35 +134,43 @@ def test_a_masked_lm_head_is_dropped_where_words_become_narrower(masked_lm, tmp_
     assert 0 < record["variance_kept"]["tokens"] < 1
 
 
-def test_what_cannot_be_converted_is_refused_and_leaves_nothing(
-    bert, make_bert, tmp_path, monkeypatch
-):
-    small = make_bert("small", vocab_size=20)
-    out = tmp_path / "out"
+@pytest.fixture
+def small(make_bert) -> Path:
+    """A checkpoint of BERT with 20 tokens, and without a tokenizer."""
+    return make_bert("small", vocab_size=20)
 
-    with pytest.raises(
-        UserError, match=r"has \d+ tokens but the checkpoint embeds 20; give the tokenizer"
-    ):
-        convert(str(small), out, "concat", tokenizer=str(bert))
 
-    with pytest.raises(
-        UserError, match=r"no tokenizer in '.*small': none of its files is a tokenizer"
-    ):
-        convert(str(bert), out, "concat", tokenizer=str(small))
-
-    with monkeypatch.context() as disk:
-        disk.setattr(
-            PreTrainedTokenizerBase, "save_pretrained", Mock(side_effect=OSError(28, "full"))
-        )
-        with pytest.raises(UserError, match="No space left on device; choose another OUT"):
-            convert(str(bert), out, "concat")
-
-    (small / "tokenizer.json").write_bytes((bert / "tokenizer.json").read_bytes()[:200])
-    with pytest.raises(UserError, match=r"no tokenizer in .*small"):
-        convert(str(small), out, "concat")
-
-    edit_weights(bert, lambda weights: weights["embeddings.LayerNorm.weight"].fill_(float("nan")))
-    with pytest.raises(UserError, match="hidden states are not finite"):
-        convert(str(bert), out, "concat")
-
+def check_refused(message: str, source: Path, out: Path, tokenizer: Path | None = None) -> None:
+    """Check that the conversion of a checkpoint is refused, and leaves nothing in its place."""
+    name = None if tokenizer is None else str(tokenizer)
+    with pytest.raises(UserError, match=message):
+        convert(str(source), out, "concat", tokenizer=name)
     assert not out.exists()
+
+
+def test_a_tokenizer_with_more_tokens_than_the_checkpoint_is_refused(bert, small, tmp_path):
+    message = r"has \d+ tokens but the checkpoint embeds 20; give the tokenizer"
+    check_refused(message, small, tmp_path / "out", tokenizer=bert)
+
+
+def test_a_folder_without_a_tokenizer_is_refused_as_one(bert, small, tmp_path):
+    message = r"no tokenizer in '.*small': none of its files is a tokenizer"
+    check_refused(message, bert, tmp_path / "out", tokenizer=small)
+
+
+def test_a_checkpoint_with_a_damaged_tokenizer_is_refused(bert, small, tmp_path):
+    whole = (bert / "tokenizer.json").read_bytes()
+    (small / "tokenizer.json").write_bytes(whole[:200])
+    check_refused(r"no tokenizer in .*small", small, tmp_path / "out")
+
+
+def test_a_checkpoint_that_gives_nan_is_refused(bert, tmp_path):
+    edit_weights(bert, lambda weights: weights["embeddings.LayerNorm.weight"].fill_(float("nan")))
+    check_refused("hidden states are not finite", bert, tmp_path / "out")
+
+
+def test_a_full_disk_leaves_no_part_of_a_conversion(bert, tmp_path, monkeypatch):
+    full = Mock(side_effect=OSError(28, "full"))
+    monkeypatch.setattr(PreTrainedTokenizerBase, "save_pretrained", full)
+    message = "No space left on device; choose another OUT"
+    check_refused(message, bert, tmp_path / "out")

@@ -67,9 +67,13 @@ def test_a_gpu_is_taken_where_there_is_one_and_never_attends_by_cudnn(monkeypatc
     assert choose_compute("cpu").device.type == "cpu"
 
 
-def test_a_device_or_a_precision_that_cannot_be_is_refused():
+def test_an_unknown_precision_is_refused():
     with pytest.raises(UserError, match="precision 'fp16' is none of auto, float32, bf16"):
         choose_compute(precision="fp16")
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="device 'cuda' is not there"):
         choose_compute("cuda")
 

@@ -260,10 +260,14 @@ def test_where_memory_is_short_batches_go_through_in_parts(plugin_bench):
     assert limited.record.training_tokens == unlimited.record.training_tokens
 
 
-def test_a_row_that_does_not_fit_and_errors_besides_memory_are_raised(plugin_bench, monkeypatch):
+def test_the_error_of_a_single_row_that_does_not_fit_is_raised(plugin_bench, monkeypatch):
     monkeypatch.setattr(Greedy, "room", 0)
     with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
         plugin_bench(Greedy).run("own")
+
+
+def test_an_error_that_is_not_of_memory_is_raised(plugin_bench, monkeypatch):
+    monkeypatch.setattr(Greedy, "room", 0)
     monkeypatch.setattr(Greedy, "error", ValueError("out of memory"))
     with pytest.raises(ValueError, match="out of memory"):
         plugin_bench(Greedy).run("own")
