@@ -24,18 +24,29 @@ def bert(make_bert):
     return make_bert(texts=SENTENCES)
 
 
-def test_the_version_variants_tasks_and_splits_are_listed(glue_bench, small_demo):  # noqa: ARG001
+def test_the_version_is_printed(glue_bench):
     assert glue_bench("--version").out == f"glue-bench {__version__}\n"
-    variants = glue_bench("variants")
-    tasks = glue_bench("data")
-    demo = glue_bench("data", "demo")
-    assert [line.split()[0] for line in variants.out.splitlines()[1:]] == list(VARIANTS)
-    assert all(variant.summary in variants.out for variant in VARIANTS.values())
-    assert [line.split()[0] for line in tasks.out.splitlines()[1:]] == list(KNOWN)
-    assert re.search(r"(?m)^cola .*matthews_correlation.* 8551 ", tasks.out)
-    splits = [line.split()[1:3] for line in demo.out.splitlines() if line.startswith("rte")]
+
+
+def test_variants_are_listed_with_their_summaries(glue_bench):
+    _, *lines = glue_bench("variants").out.splitlines()
+    assert [line.split()[0] for line in lines] == list(VARIANTS)
+    for line, variant in zip(lines, VARIANTS.values(), strict=True):
+        assert variant.summary in line
+
+
+def test_tasks_are_listed_with_their_metrics_and_rows(glue_bench):
+    printed = glue_bench("data").out
+    assert [line.split()[0] for line in printed.splitlines()[1:]] == list(KNOWN)
+    assert re.search(r"(?m)^cola .*matthews_correlation.* 8551 ", printed)
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_the_splits_of_a_source_are_listed_with_their_rows(glue_bench):
+    lines = glue_bench("data", "demo").out.splitlines()
+    splits = [line.split()[1:3] for line in lines if line.startswith("rte")]
     assert splits == [["train", "48"], ["validation", "24"], ["test", "12"]]
-    assert demo.out.splitlines()[-1].startswith("demo: cola, sst2")
+    assert lines[-1].startswith("demo: cola, sst2")
 
 
 def test_a_plugin_is_said_to_pass_the_contract_or_which_clause_it_breaks(
@@ -129,33 +140,45 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(verb, refused, tmp_
 # A submission
 
 
-@pytest.mark.usefixtures("small_demo")
-def test_what_a_run_has_predicted_is_handed_in(glue_bench, tiny, write_yaml, tmp_path):
+@pytest.fixture
+def submitted(glue_bench, tiny, write_yaml, tmp_path, small_demo):  # noqa: ARG001
+    """The output of `submit` for an arm that has predicted MNLI and RTE; the zip is `x.zip`."""
     config = write_yaml(
         tiny(arms=["add"], tasks=["mnli", "rte"], finetuning={"predict": ["validation", "test"]})
     )
     assert glue_bench("run", config, "--results", tmp_path).status == 0
+    words = ("--arm", "add", "-o", tmp_path / "x.zip", "--fill")
+    return glue_bench("submit", tmp_path / "tiny", *words)
 
-    finished = tmp_path / "tiny"
-    path = tmp_path / "x.zip"
-    result = glue_bench("submit", finished, "--arm", "add", "-o", path, "--fill")
 
-    assert result.status == 1
-    assert (
-        "filled with the majority class, not predicted: CoLA.tsv, SST-2.tsv, MRPC.tsv" in result.out
-    )
-    assert "made-up data" in result.out
-    assert result.err.splitlines() == [
-        f"warning: the site will not take {path}:",
-        "MNLI-m.tsv: 12 rows; expected 9796",
-        "MNLI-mm.tsv: 12 rows; expected 9847",
-        "RTE.tsv: 12 rows; expected 3000",
-        "AX.tsv: 12 rows; expected 1104",
-    ]
+FINDINGS = [
+    "MNLI-m.tsv: 12 rows; expected 9796",
+    "MNLI-mm.tsv: 12 rows; expected 9847",
+    "RTE.tsv: 12 rows; expected 3000",
+    "AX.tsv: 12 rows; expected 1104",
+]
 
-    assert glue_bench("submit", "--check", path).out.splitlines() == result.err.splitlines()[1:]
 
-    files = json.loads(path.with_suffix(".json").read_text())["files"]
+def test_submit_says_what_is_filled_and_what_is_made_up(submitted):
+    filled = "filled with the majority class, not predicted: CoLA.tsv, SST-2.tsv, MRPC.tsv"
+    assert filled in submitted.out
+    assert "made-up data" in submitted.out
+
+
+def test_submit_warns_of_a_zip_that_the_site_will_not_take(submitted, tmp_path):
+    warning = f"warning: the site will not take {tmp_path / 'x.zip'}:"
+    assert submitted.status == 1
+    assert submitted.err.splitlines() == [warning, *FINDINGS]
+
+
+@pytest.mark.usefixtures("submitted")
+def test_a_check_of_a_zip_lists_what_submit_warned_of(glue_bench, tmp_path):
+    assert glue_bench("submit", "--check", tmp_path / "x.zip").out.splitlines() == FINDINGS
+
+
+@pytest.mark.usefixtures("submitted")
+def test_ax_is_predicted_by_the_run_of_mnli(tmp_path):
+    files = json.loads((tmp_path / "x.json").read_text())["files"]
     assert files["AX.tsv"]["cell_id"] == files["MNLI-m.tsv"]["cell_id"]
     assert files["AX.tsv"]["data"] == DemoSource().load("ax").digest
 

@@ -30,127 +30,190 @@ def classifier(tmp_path) -> Path:
 
 
 @pytest.fixture
-def moody_config(tiny, write_yaml) -> Path:
+def moody_config(tiny, write_yaml, small_demo) -> Path:  # noqa: ARG001
+    """An experiment of two cells on a small demo; the second one does what `moody` says."""
     return write_yaml(tiny(arms=["add", "moody"], tasks=["cola"]))
 
 
-def test_run_prints_the_leaderboard_and_what_was_done(
-    glue_bench, tiny, write_yaml, tmp_path, monkeypatch
-):
-    written = []
-    folder = tmp_path / "runs" / "tiny"
+@pytest.fixture
+def run_tiny(glue_bench, tiny, write_yaml, tmp_path):
+    """A function that runs an experiment of two arms on CoLA in the folder `runs`."""
     config = write_yaml(tiny(tasks=["cola"]))
+    return lambda: glue_bench("run", config, "--results", tmp_path / "runs")
 
-    def write_page(_: object) -> None:
-        written.append((folder / "leaderboard.md").is_file())
 
-    monkeypatch.setattr("glue_bench.api.experiments.write_page", write_page)
-    result = glue_bench("run", config, "--results", tmp_path / "runs")
+def test_run_prints_the_leaderboard_and_what_was_done(run_tiny, tmp_path):
+    folder = tmp_path / "runs" / "tiny"
+    result = run_tiny()
     assert result.status == 0
     assert "‡ one answer to everything\n" in result.out
-    for line in result.out.splitlines()[:-2]:
-        assert len(line) <= 80 or str(tmp_path) in line
     assert "cells run: 2, done before: 0, failed: 0, left: 0\n" in result.out
-    assert (
-        f"results: {folder} (leaderboard.md, leaderboard.csv, scores.csv, cells/)\n" in result.out
-    )
-    page = f"page: {folder / 'report.html'}\n"
-    last = f"{page}next: glue-bench statistics {folder}  # the intervals behind the marks"
-    assert result.out.endswith(f"{last}; --seed 1,2,3 (in a file seeds: [1, 2, 3]) tell more\n")
-    assert written == [True]  # the page is the last thing
-    assert "[2/2] none on cola" in result.err
-    second = glue_bench("run", config, "--results", tmp_path / "runs")
-    assert "cells run: 0, done before: 2, failed: 0, left: 0\n" in second.out
+    files = "leaderboard.md, leaderboard.csv, scores.csv, cells/"
+    assert f"results: {folder} ({files})\n" in result.out
 
 
-def test_a_failing_cell_is_named_and_the_status_is_1(glue_bench, moody_config, tmp_path, moody):
+def test_run_ends_with_the_page_and_the_next_command(run_tiny, tmp_path):
+    folder = tmp_path / "runs" / "tiny"
+    page, step = run_tiny().out.splitlines()[-2:]
+    advice = "the intervals behind the marks; --seed 1,2,3 (in a file seeds: [1, 2, 3]) tell more"
+    assert page == f"page: {folder / 'report.html'}"
+    assert step == f"next: glue-bench statistics {folder}  # {advice}"
+
+
+def test_lines_of_run_fit_80_columns_unless_they_have_a_path(run_tiny, tmp_path):
+    lines = run_tiny().out.splitlines()[:-1]
+    assert [line for line in lines if len(line) > 80 and str(tmp_path) not in line] == []
+
+
+def test_run_counts_the_cells_as_they_end(run_tiny):
+    assert "[2/2] none on cola" in run_tiny().err
+
+
+def test_a_second_run_does_nothing_again(run_tiny):
+    run_tiny()
+    assert "cells run: 0, done before: 2, failed: 0, left: 0\n" in run_tiny().out
+
+
+def test_the_page_is_written_after_the_tables(run_tiny, tmp_path, monkeypatch):
+    leaderboard = tmp_path / "runs" / "tiny" / "leaderboard.md"
+    has_leaderboard = []
+    write_page = Mock(side_effect=lambda _: has_leaderboard.append(leaderboard.is_file()))
+    monkeypatch.setattr("glue_bench.api.experiments.write_page", write_page)
+    run_tiny()
+    assert has_leaderboard == [True]
+
+
+@pytest.fixture
+def failed_run(glue_bench, moody_config, tmp_path, moody):
+    """The output of a run of two cells, of which one failed."""
     moody.side_effect = RuntimeError("out of luck")
-    result = glue_bench("run", moody_config, "--results", tmp_path)
-    assert result.status == 1
-    assert "cells run: 1, done before: 0, failed: 1, left: 0\n" in result.out
-    assert result.out.endswith(
-        f"next: glue-bench status {tmp_path / 'tiny'}  # why runs have failed\n"
-    )
-    assert "failed: moody-cola-lr0.001-s1-" in result.err
-    assert "RuntimeError: out of luck" in result.err
-    assert "Traceback" not in result.err
-    counted = glue_bench("status", tmp_path / "tiny").out
-    assert "failed: moody on cola, rate 0.001, seed 1: RuntimeError: out of luck" in counted
-    dry_run = glue_bench("run", moody_config, "--results", tmp_path, "--dry-run")
-    assert dry_run.out.splitlines()[1].split(maxsplit=1) == [
-        "1",
-        "it failed: RuntimeError: out of luck",
-    ]
+    return glue_bench("run", moody_config, "--results", tmp_path)
+
+
+def test_a_failing_cell_is_named_and_the_status_is_1(failed_run):
+    assert failed_run.status == 1
+    assert "cells run: 1, done before: 0, failed: 1, left: 0\n" in failed_run.out
+    assert "failed: moody-cola-lr0.001-s1-" in failed_run.err
+    assert "RuntimeError: out of luck" in failed_run.err
+    assert "Traceback" not in failed_run.err
+
+
+def test_a_run_with_a_failing_cell_ends_with_the_command_that_tells_why(failed_run, tmp_path):
+    command = f"glue-bench status {tmp_path / 'tiny'}"
+    assert failed_run.out.endswith(f"next: {command}  # why runs have failed\n")
+
+
+@pytest.mark.usefixtures("failed_run")
+def test_status_tells_why_a_cell_failed(glue_bench, tmp_path):
+    printed = glue_bench("status", tmp_path / "tiny").out
+    assert "failed: moody on cola, rate 0.001, seed 1: RuntimeError: out of luck" in printed
+
+
+@pytest.mark.usefixtures("failed_run")
+def test_a_dry_run_counts_a_failed_cell_with_its_error(glue_bench, moody_config, tmp_path):
+    printed = glue_bench("run", moody_config, "--results", tmp_path, "--dry-run").out
+    count, reason = printed.splitlines()[1].split(maxsplit=1)
+    assert count == "1"
+    assert reason == "it failed: RuntimeError: out of luck"
 
 
 ENDS = {"interrupted": (signal.SIGINT, 130), "terminated": (signal.SIGTERM, 143)}
 
 
 @pytest.mark.parametrize("cause", ENDS)
-def test_what_is_finished_is_kept_when_a_run_is_ended(
-    glue_bench, moody_config, tmp_path, moody, monkeypatch, cause
+def test_a_signal_before_any_cell_ends_a_run_without_a_traceback(
+    glue_bench, moody_config, tmp_path, monkeypatch, cause
 ):
-    """The signal comes before any cell, when the cache is looked for, and within a cell."""
-    number, expected = ENDS[cause]
-    before = signal.getsignal(signal.SIGTERM)
-    moody.side_effect = lambda: signal.raise_signal(number)
-
-    with monkeypatch.context() as patch:
-        patch.delenv("GLUE_BENCH_CACHE")
-        patch.setattr("glue_bench.files.user_cache_path", lambda _: signal.raise_signal(number))
-        result = glue_bench("run", moody_config, "--results", tmp_path)
-
-    assert result.status == expected
+    """The signal comes when the cache is looked for."""
+    number, status = ENDS[cause]
+    monkeypatch.delenv("GLUE_BENCH_CACHE")
+    monkeypatch.setattr("glue_bench.files.user_cache_path", lambda _: signal.raise_signal(number))
+    result = glue_bench("run", moody_config, "--results", tmp_path)
+    assert result.status == status
     assert "Traceback" not in result.err
 
-    result = glue_bench("run", moody_config, "--results", tmp_path)
-    assert result.status == expected
+
+@pytest.fixture(params=ENDS)
+def ended_run(request, glue_bench, moody_config, tmp_path, moody):
+    """A run of two cells, which a signal ends within the second one: the cause and the output."""
+    number, _ = ENDS[request.param]
+    moody.side_effect = lambda: signal.raise_signal(number)
+    return request.param, glue_bench("run", moody_config, "--results", tmp_path)
+
+
+def test_what_is_finished_is_kept_when_a_run_is_ended(ended_run):
+    cause, result = ended_run
+    _, status = ENDS[cause]
+    assert result.status == status
     assert "cells run: 1, done before: 0, failed: 0, left: 1\n" in result.out
     assert result.err.endswith(f"{cause}: {GOES_ON}")
 
-    ending = "this process ends"
-    if cause == "interrupted":
-        ending = "ending what runs, then writing"
-    assert f"{cause}: {ending}" in result.err
 
+def test_a_run_says_at_once_how_it_ends(ended_run):
+    cause, result = ended_run
+    lines = {
+        "interrupted": "interrupted: ending what runs, then writing",
+        "terminated": "terminated: this process ends",
+    }
+    assert lines[cause] in result.err
+
+
+def test_an_interrupted_run_has_tables_and_a_terminated_one_has_none(ended_run, tmp_path):
+    cause, result = ended_run
     has_tables = cause == "interrupted"
     assert (tmp_path / "tiny" / "leaderboard.md").exists() == has_tables
     assert ("Arm" in result.out) == has_tables
     assert ("(leaderboard.md, " in result.out) == has_tables
 
+
+def test_the_handler_of_a_signal_is_restored_after_a_run(glue_bench, moody_config, tmp_path, moody):
+    before = signal.getsignal(signal.SIGTERM)
+    moody.side_effect = lambda: signal.raise_signal(signal.SIGTERM)
+    glue_bench("run", moody_config, "--results", tmp_path)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 # Without a file
 
 
-def test_a_run_without_a_file_is_the_experiment_that_it_prints_once_it_is_checked(
-    glue_bench, refused, make_bert, monkeypatch, tmp_path
-):
+@pytest.fixture
+def minilm(make_bert, monkeypatch, tmp_path) -> Path:
+    """A checkpoint `minilm/model` in the current folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "minilm").mkdir()
-    make_bert("minilm/model", texts=("one two three",), positions=128)
+    return make_bert("minilm/model", texts=("one two three",), positions=128)
 
-    words = ["run", "--checkpoint", "minilm/model", "--arm", "add", "--arm", "native", "--seed", 1]
-    words += ["--data", "demo", "--limit", 16, "--dry-run"]
 
-    assert refused(*words, "--task", "x").startswith(
-        "experiment: tasks: unknown task 'x'; known: cola, sst2, "
-    )
+def words_of_run(checkpoint: str, task: str) -> list[object]:
+    """Return the words of a dry run without a file: two arms, one seed, few rows of the demo."""
+    arms = ["--arm", "add", "--arm", "native"]
+    size = ["--seed", 1, "--data", "demo", "--limit", 16]
+    return ["run", "--checkpoint", checkpoint, *arms, *size, "--task", task, "--dry-run"]
 
-    result = glue_bench(*words, "--task", "RTE")
-    assert result.out.endswith("would run 8 of 8 cells, 0 are done, in runs/minilm-model\n")
-    printed = result.err.split("experiment:\n")[1]
-    assert printed.endswith('finetuning: {"learning_rates": [2e-05, 3e-05, 4e-05, 5e-05]}\n\n')
 
-    monkeypatch.setattr(
-        "huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path / "minilm" / "model")
-    )
-    assert glue_bench("run", "--checkpoint", "org/model", *words[3:]).out.endswith(
-        "in runs/org-model\n"
-    )
+@pytest.mark.usefixtures("minilm")
+def test_a_run_without_a_file_is_checked_before_its_experiment_is_printed(refused):
+    message = refused(*words_of_run("minilm/model", "x"))
+    assert message.startswith("experiment: tasks: unknown task 'x'; known: cola, sst2, ")
 
-    (tmp_path / "printed.yaml").write_text(printed)
+
+@pytest.mark.usefixtures("minilm")
+def test_a_run_without_a_file_has_the_name_of_its_checkpoint(glue_bench):
+    printed = glue_bench(*words_of_run("minilm/model", "RTE")).out
+    assert printed.endswith("would run 8 of 8 cells, 0 are done, in runs/minilm-model\n")
+
+
+def test_a_run_without_a_file_has_the_name_of_its_hub_id(glue_bench, minilm, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(minilm))
+    assert glue_bench(*words_of_run("org/model", "RTE")).out.endswith("in runs/org-model\n")
+
+
+@pytest.mark.usefixtures("minilm")
+def test_the_experiment_that_a_run_without_a_file_prints_is_a_file_of_the_same_run(glue_bench):
+    result = glue_bench(*words_of_run("minilm/model", "RTE"))
+    experiment = result.err.split("experiment:\n")[1]
+    assert experiment.endswith('finetuning: {"learning_rates": [2e-05, 3e-05, 4e-05, 5e-05]}\n\n')
+    Path("printed.yaml").write_text(experiment)
     again = glue_bench("run", "printed.yaml", "--dry-run").out
     assert TIMES.sub("TIME", again) == TIMES.sub("TIME", result.out)
 

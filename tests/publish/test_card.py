@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
@@ -258,20 +259,32 @@ def hub(monkeypatch):
     return api
 
 
-def test_a_push_is_one_commit_of_card_and_models(glue_bench, two_models, hub):
+def test_a_push_makes_a_private_repository_and_prints_the_commit(glue_bench, two_models, hub):
     result = glue_bench("card", two_models.path, "--push", "me/it")
+    hub.create_repo.assert_called_once_with("me/it", private=True, exist_ok=True)
     assert result.out == "pushed: https://huggingface.co/me/it/commit/1\n"
     assert result.err == ""
-    hub.create_repo.assert_called_once_with("me/it", private=True, exist_ok=True)
+
+
+@pytest.fixture
+def pushed_files(glue_bench, two_models, hub) -> dict[str, Any]:
+    """The files of the one commit of a push to `me/it`, by their paths in the repository."""
+    glue_bench("card", two_models.path, "--push", "me/it")
+    hub.create_commit.assert_called_once()
     (repository, operations), _ = hub.create_commit.call_args
-    model_card = card(two_models.path)
-    files = {operation.path_in_repo: operation.path_or_fileobj for operation in operations}
     assert repository == "me/it"
-    assert set(files) == set(model_card.files)
-    text = files["README.md"].decode()
-    assert text == model_card.text.replace("REPOSITORY", "me/it")
-    assert text != model_card.text
-    assert Path(files["rte/model.safetensors"]).read_bytes() == RTE_MEDIAN.encode()
+    return {operation.path_in_repo: operation.path_or_fileobj for operation in operations}
+
+
+def test_a_push_has_the_files_of_the_card_and_its_models(pushed_files, two_models):
+    assert set(pushed_files) == set(card(two_models.path).files)
+    assert Path(pushed_files["rte/model.safetensors"]).read_bytes() == RTE_MEDIAN.encode()
+
+
+def test_the_card_of_a_push_names_its_repository(pushed_files, two_models):
+    text = card(two_models.path).text
+    assert "REPOSITORY" in text
+    assert pushed_files["README.md"].decode() == text.replace("REPOSITORY", "me/it")
 
 
 def test_a_refused_push_is_one_line(refused, two_models, hub):
