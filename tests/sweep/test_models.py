@@ -160,18 +160,28 @@ def test_a_cell_that_starts_from_mnli_is_planned_alone(sweep, tiny):
     assert summary.skipped == 0
 
 
-def test_mnli_runs_first_and_its_encoder_is_the_start(sweep, tiny):
-    summary = sweep(tiny(**STAGED))
+def test_mnli_runs_before_the_tasks_that_start_from_it(sweep, tiny):
+    sweep(tiny(**STAGED))
     assert sweep.ended == ["add mnli", "add cola", "add rte"]
-    finished = records(summary)
+
+
+def test_the_encoder_of_mnli_is_the_start_of_a_task(sweep, tiny):
+    finished = records(sweep(tiny(**STAGED)))
     mnli = finished["add mnli"]
     rte = finished["add rte"]
     assert rte.cell.mnli == mnli.cell.id
     assert rte.started_from == mnli.weights
     assert rte.weights != mnli.weights
-    assert mnli.started_from is None  # it has fresh weights
+
+
+def test_other_tasks_start_from_fresh_weights(sweep, tiny):
+    finished = records(sweep(tiny(**STAGED)))
+    assert finished["add mnli"].started_from is None
     assert finished["add cola"].started_from is None
-    assert tasks_with_models(summary.folder) == set()  # no cell waits for it any more
+
+
+def test_a_model_goes_when_no_cell_waits_for_it_any_more(sweep, tiny):
+    assert tasks_with_models(sweep(tiny(**STAGED)).folder) == set()
 
 
 def test_without_followers_no_model_stays(sweep, tiny):

@@ -198,19 +198,38 @@ def test_a_job_whose_process_has_ended_is_not_running_jobs(store):
         assert (CELLS[3].id in running_jobs(store)) == lives
 
 
-def test_the_estimate_learns_seconds_per_cost_for_each_task():
-    cells = [stub.cell(seed, task) for task in ("rte", "mnli") for seed in range(4)]
-    plan = stub.plan(*cells).model_copy(update={"tokens": {"rte": 100, "mnli": 1000}})
-    estimate = TimeEstimate(plan)
-    assert estimate.seconds(cells[0].id) is None
-    for cell in cells[:3]:
-        assert estimate.seconds_left([cells[3].id], {}, 1) is None  # too few have ended
+ESTIMATED = [stub.cell(seed, task) for task in ("rte", "mnli") for seed in range(4)]
+"""Four cells of RTE, then four of MNLI, which cost ten times as much."""
+
+
+@pytest.fixture
+def estimate() -> TimeEstimate:
+    tokens = {"rte": 100, "mnli": 1000}
+    return TimeEstimate(stub.plan(*ESTIMATED).model_copy(update={"tokens": tokens}))
+
+
+def test_no_time_is_estimated_before_enough_cells_have_ended(estimate):
+    assert estimate.seconds(ESTIMATED[0].id) is None
+    for cell in ESTIMATED[:3]:
+        assert estimate.seconds_left([ESTIMATED[3].id], {}, 1) is None
         estimate.learn(cell.id, 2.0)
-    assert estimate.seconds(cells[3].id) == 2.0
-    assert estimate.seconds(cells[4].id) == 20.0  # no cell of its task has ended
-    estimate.learn(cells[4].id, 50.0)
-    waiting = [cell.id for cell in cells[5:7]]
-    running = {cells[7].id: 20.0}
+    assert estimate.seconds_left([ESTIMATED[3].id], {}, 1) == 2.0
+
+
+def test_the_estimate_learns_seconds_per_cost_for_each_task(estimate):
+    for cell in ESTIMATED[:3]:
+        estimate.learn(cell.id, 2.0)
+    assert estimate.seconds(ESTIMATED[3].id) == 2.0
+    assert estimate.seconds(ESTIMATED[4].id) == 20.0  # no cell of its task has ended
+    estimate.learn(ESTIMATED[4].id, 50.0)
+    assert estimate.seconds(ESTIMATED[5].id) == 50.0
+
+
+def test_the_time_left_is_that_of_waiting_and_running_cells_over_all_workers(estimate):
+    for cell, seconds in zip(ESTIMATED[:5], (2.0, 2.0, 2.0, 2.0, 50.0), strict=True):
+        estimate.learn(cell.id, seconds)
+    waiting = [cell.id for cell in ESTIMATED[5:7]]
+    running = {ESTIMATED[7].id: 20.0}  # seconds since it began
     assert estimate.seconds_left(waiting, running, 1) == 130.0
     assert estimate.seconds_left(waiting, running, 2) == 65.0
     assert estimate.seconds_left([], running, 2) == 30.0

@@ -12,7 +12,7 @@ from helpers import stub
 from glue_bench.config import Resources
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.records.values import Progress
+from glue_bench.records.values import Cell, Progress
 from glue_bench.sweep import drive, slurm
 from glue_bench.sweep.executors import Terminated
 from glue_bench.sweep.progress import TimeEstimate
@@ -137,15 +137,17 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
     assert stub.attempts(store, *jobs) == [1, 1, 1, 1]
 
 
-def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelled(
-    engine, store, cluster, monkeypatch
-):
-    monkeypatch.setattr(drive, "START_SECONDS", 1.0)
-    progress_of_lost = Progress(id=CELLS[2].id, worker="lost:4711", began=0.0, updated=0.0)
+def lost_progress(cell: Cell) -> Progress:
+    """Return the progress of a job on a machine that was lost."""
+    return Progress(id=cell.id, worker="lost:4711", began=0.0, updated=0.0)
 
+
+def test_a_job_that_waits_in_the_queue_again_is_not_given_up(engine, store, cluster, monkeypatch):
+    """Its machine was lost, so that Slurm has put it back into its queue."""
+    monkeypatch.setattr(drive, "START_SECONDS", 1.0)
     observer = stub.Observer()
     timers = (
-        threading.Timer(0.5, store.progress.write, [progress_of_lost]),
+        threading.Timer(0.5, store.progress.write, [lost_progress(CELLS[2])]),
         threading.Timer(3.0, cluster.run, ["100"]),
     )
     observer.begin = lambda *_: [timer.start() for timer in timers]
@@ -157,15 +159,21 @@ def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelle
     assert driven.finished == [CELLS[2].id]
     assert driven.lines == []
 
+
+def test_the_progress_of_a_job_that_runs_is_kept(engine, store, cluster):
     with engine(*CELLS[:2]) as executor:
         submit(executor, *CELLS[:2])
         cluster.say("None", state="RUNNING")
-        store.progress.write(progress_of_lost.model_copy(update={"id": CELLS[1].id}))
+        store.progress.write(lost_progress(CELLS[1]))
         ended(executor)
         assert [progress.id for progress in store.progress.read()] == [CELLS[1].id]
 
+
+def test_a_job_that_is_given_up_or_held_is_cancelled(engine, cluster):
+    with engine(*CELLS[:2]) as executor:
+        submit(executor, *CELLS[:2])
         executor.cancel(CELLS[0])
-        assert cluster.live() == ["200_1"]
+        assert cluster.live() == ["100_1"]
         cluster.say("launch failed requeued held")
         ended(executor)
         assert cluster.live() == []
@@ -290,8 +298,9 @@ def test_ctrl_c_cancels_the_jobs_and_so_does_a_driver_those_that_nobody_has_writ
         assert cluster.live() == []
 
 
-def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeypatch, tmp_path):
-    for options, reason, refusal in (
+@pytest.mark.parametrize(
+    ("options", "answer", "refusal"),
+    [
         (
             {"partition": "gpu"},
             "None",
@@ -307,17 +316,24 @@ def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeyp
             "None",
             r"^--slurm: Parameter \"timeout_min\" expected type <class 'int'>",
         ),
-    ):
-        cluster.say(reason)
-        with pytest.raises(UserError, match=refusal), engine(CELLS[0], **options) as executor:
-            submit(executor, CELLS[0])
-        assert cluster.live() == []
+    ],
+    ids=["refused", "never started", "an option of another type"],
+)
+def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, options, answer, refusal):
+    cluster.say(answer)
+    with pytest.raises(UserError, match=refusal), engine(CELLS[0], **options) as executor:
+        submit(executor, CELLS[0])
+    assert cluster.live() == []
 
+
+def test_where_arrays_are_off_each_job_goes_alone(engine, cluster):
     (cluster.bin / "scontrol").write_text("#!/bin/sh\necho MaxArraySize = 0")
-    assert engine(CELLS[0]).max_array == 1  # arrays are off
+    assert engine(CELLS[0]).max_array == 1
 
+
+def test_a_machine_without_slurm_is_refused_before_anything_is_run(engine, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="no Slurm answers here"):  # before anything is run
+    with pytest.raises(UserError, match="no Slurm answers here"):
         engine(CELLS[0])
 
 

@@ -1,5 +1,7 @@
 """A sweep in this process: what it writes, skips and survives, and why a job runs."""
 
+from typing import Any
+
 import pytest
 from helpers.tiny_runs import contents, plan, records
 
@@ -7,6 +9,7 @@ from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
+from glue_bench.sweep.run import Summary
 from glue_bench.sweep.worker import make_worker
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -21,22 +24,21 @@ def test_a_sweep_leaves_a_record_a_cell(sweep, tiny):
     assert names == {"cells", "labels", "plan.json", "progress"}
 
 
-def test_nothing_is_run_or_written_twice(sweep, tiny):
+def test_a_sweep_runs_only_the_cells_that_are_missing(sweep, tiny):
     first = sweep(tiny(), only=["task=cola"])
     before = contents(first.folder / "cells")
     second = sweep(tiny())
-    assert second.planned == 4
-    assert second.skipped == 2
-    assert second.finished == 2
-    assert second.failed == {}
     assert sweep.ended == ["add stsb", "none stsb"]
+    assert (second.planned, second.skipped, second.finished) == (4, 2, 2)
     assert before.items() <= contents(second.folder / "cells").items()
-    written = contents(second.folder)
-    third = sweep(tiny())
-    assert third.skipped == 4
-    assert third.finished == 0
-    assert third.waiting == ()
-    assert contents(third.folder) == written
+
+
+def test_a_sweep_without_missing_cells_writes_nothing(sweep, tiny):
+    first = sweep(tiny())
+    before = contents(first.folder)
+    second = sweep(tiny())
+    assert (second.skipped, second.finished, second.waiting) == (4, 0, ())
+    assert contents(second.folder) == before
 
 
 @pytest.fixture
@@ -71,24 +73,42 @@ def test_a_record_says_where_it_was_computed(sweep, tiny):
     assert environment.threads == 1
 
 
-def test_a_failing_cell_does_not_end_the_sweep_and_is_tried_again(sweep, tiny, reasons_of, moody):
+@pytest.fixture
+def half_failed(sweep, tiny, moody) -> tuple[dict[str, Any], Summary]:
+    """An experiment with four cells of which those of one arm failed, and its summary."""
     moody.side_effect = RuntimeError("out of luck")
     values = tiny(arms=["moody", "none"])
-    summary = sweep(values)
+    return values, sweep(values)
+
+
+def test_a_failing_cell_does_not_end_the_sweep(half_failed, sweep):
+    _, summary = half_failed
     assert sweep.ended == ["moody cola", "none cola", "moody stsb", "none stsb"]
     assert summary.finished == 2
-    assert set(summary.failed.values()) == {"RuntimeError: out of luck"}
+    assert list(summary.failed.values()) == ["RuntimeError: out of luck"] * 2
+
+
+def test_a_failure_is_stored_with_its_traceback_and_its_machine(half_failed):
+    _, summary = half_failed
     store = Store(summary.folder)
-    for failure in store.failures(store.plan(), store.recorded()):
-        assert failure.id in summary.failed
+    failures = store.failures(store.plan(), store.recorded())
+    assert {failure.id for failure in failures} == set(summary.failed)
+    for failure in failures:
         assert "Traceback (most recent call last)" in failure.traceback
         assert failure.environment.device == "cpu"
-    moody.side_effect = None
+
+
+def test_a_failure_is_a_reason_to_run_again(half_failed, reasons_of):
+    values, _ = half_failed
     assert reasons_of(values) == {"it failed: RuntimeError: out of luck": 2}
-    second = sweep(values)
-    assert second.skipped == 2
-    assert second.finished == 2
-    assert second.failed == {}
+
+
+def test_failed_cells_are_tried_again_and_their_failures_go(half_failed, sweep, reasons_of, moody):
+    values, _ = half_failed
+    moody.side_effect = None
+    summary = sweep(values)
+    assert (summary.skipped, summary.finished, summary.failed) == (2, 2, {})
+    store = Store(summary.folder)
     assert store.failures(store.plan(), store.recorded()) == []
     assert reasons_of(values) == {}
 
