@@ -136,7 +136,7 @@ class BlockTerms(NamedTuple):
 
 @contextmanager
 def watch_scores(model: EncoderModel, receive: Callable[[int, BlockTerms], None]) -> Iterator[None]:
-    """Give `receive` the scores of each block, whenever the encoder reads a batch in this context.
+    """Give `receive` the scores of each block, whenever the encoder reads a batch in this block.
 
     Args:
         model: The encoder.

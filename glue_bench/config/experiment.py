@@ -254,6 +254,7 @@ class Experiment(SectionWithNewKeys):
         yield from self._mistakes_of_protocol()
 
     def _mistakes_of_size(self) -> Iterator[str]:
+        """Yield a line for a pretraining longer than its positions, and one for too many cells."""
         checkpoints = 1
         if self.pretraining:
             checkpoints = len(self.pretraining.finetuned_steps) * len(self.pretraining.seeds)
@@ -272,6 +273,7 @@ class Experiment(SectionWithNewKeys):
             )
 
     def _mistakes_of_finetuning(self) -> Iterator[str]:
+        """Yield a line for a start from MNLI without MNLI, and one for several fixed rates."""
         if self.finetuning.from_mnli and "mnli" not in self.tasks:
             yield (
                 "finetuning.from_mnli needs mnli among the tasks; add mnli, or set "
@@ -285,6 +287,7 @@ class Experiment(SectionWithNewKeys):
             )
 
     def _mistakes_of_labels(self) -> Iterator[str]:
+        """Yield a line for each arm whose labels do not name the classes of a task."""
         for arm in self.arms:
             if arm.labels is None:
                 continue
@@ -298,6 +301,7 @@ class Experiment(SectionWithNewKeys):
                     )
 
     def _mistakes_of_arms(self) -> Iterator[str]:
+        """Yield a line for each arm that does not go with `pretraining`."""
         if self.pretraining is None:
             for arm in self.arms:
                 if arm.pretraining_rate is not None:
@@ -323,6 +327,7 @@ class Experiment(SectionWithNewKeys):
                 )
 
     def _mistakes_of_protocol(self) -> Iterator[str]:
+        """Yield a line for each part of `protocol` that does not go with the experiment."""
         protocol = self.protocol
         if protocol.choose_on == HELD_OUT and self.finetuning.held_out_share is None:
             yield (

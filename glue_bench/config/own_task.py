@@ -114,6 +114,7 @@ class OwnTask(Section):
         yield from self._mistakes_of_metrics()
 
     def _mistakes_of_name(self) -> Iterator[str]:
+        """Yield a line if another task or a column of tables has the name."""
         key = self.key
         taken = set(MEASURES) | set(COLUMNS) | set(TASKS)
         if key in TASKS:
@@ -126,6 +127,7 @@ class OwnTask(Section):
             yield f"name '{self.name}' is that of a column of tables; give your task another name"
 
     def _mistakes_of_rows(self) -> Iterator[str]:
+        """Yield a line for each mistake about where the rows of the splits are."""
         if (self.files is None) == (self.hub is None):
             yield "give either `files` (train, validation, test) or `hub`, a data set of the hub"
             return
@@ -150,6 +152,7 @@ class OwnTask(Section):
             yield f"labels must differ: {', '.join(self.labels)}"
 
     def _mistakes_of_metrics(self) -> Iterator[str]:
+        """Yield a line for each metric that the labels do not allow."""
         for name in self.chosen_metrics:
             if name not in METRICS:
                 yield str(unknown("metric", name, METRICS))

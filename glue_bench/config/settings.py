@@ -271,6 +271,7 @@ class PretrainingSettings(Section):
         yield from self._mistakes_of_schedule()
 
     def _mistakes_of_rates(self) -> Iterator[str]:
+        """Yield a line for each mistake about `learning_rates` and the search among them."""
         search = self.rate_search
         if search is None:
             if len(self.learning_rates) > 1:
@@ -299,6 +300,7 @@ class PretrainingSettings(Section):
             )
 
     def _mistakes_of_schedule(self) -> Iterator[str]:
+        """Yield a line for each setting that does not go with the schedule."""
         if self.schedule == "linear" and self.decay_share is not None:
             yield (
                 "decay_share belongs to schedule: trapezoid; "

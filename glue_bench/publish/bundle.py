@@ -164,6 +164,7 @@ def _public_plan(content: bytes) -> bytes:
 
 
 def _public_experiment(experiment: Experiment) -> Experiment:
+    """Return an experiment in which places on a disk are only names."""
     arms = []
     for arm in experiment.arms:
         tokenizer = _last_name(arm.tokenizer) if arm.tokenizer else arm.tokenizer

@@ -362,6 +362,7 @@ def write_card(card: Card, folder: Path) -> None:
 
 
 def _write_files(card: Card, folder: Path) -> None:
+    """Write the files of a card below a folder."""
     for name, content in card.files.items():
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -259,6 +259,7 @@ def _result(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -> dic
 
 
 def _source_data(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -> dict[str, Any]:
+    """Return the field `source_data` of a score: the rows, and whether they were checked."""
     task = find_task(row["task"])
     split = row["split"]
     repository = repository_of(task)
@@ -285,6 +286,7 @@ def _source_data(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -
 
 
 def _metric_config(row: dict[Any, Any]) -> dict[str, Any]:
+    """Return the field `metric_config` of a score."""
     metric = row["metric"]
     is_proportion = metric in SHARES
     return {
@@ -301,6 +303,7 @@ def _metric_config(row: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _score_details(row: dict[Any, Any], runs: pd.DataFrame) -> dict[str, Any]:
+    """Return the field `score_details`: the mean over runs, with its standard error."""
     n = row["n"]
     details = {
         "score": f"mean over {n} independent runs" if n > 1 else "of one run",

@@ -54,6 +54,7 @@ class SampleSource:
                 yield from self._lines_of_column(column)
 
     def _lines_of_column(self, column: ColumnRuns) -> Iterator[bytes]:
+        """Yield a line for each example of each run of the arm in a column."""
         name, split = scored_columns()[column.column]
         task = find_task(name)
         place = f"{task.place}.{split}"

@@ -67,6 +67,7 @@ class Observers(Observer):
         self._tell(lambda observer: observer.end())
 
     def _tell(self, tell: Callable[[Observer], None]) -> None:
+        """Tell each observer something, and remove those that raise an error."""
         for observer in [*self.observers]:
             try:
                 tell(observer)
@@ -131,6 +132,7 @@ class Loop:
         return self.results, ""
 
     def _run_all(self) -> None:
+        """Start and end jobs until none is left."""
         has_said_no_room = False
         while self.queued or self.running:
             if self.interrupts:
@@ -266,7 +268,7 @@ class Loop:
 
     @contextmanager
     def _interrupts_raised(self) -> Iterator[None]:
-        """In this context SIGINT and SIGTERM raise an error, which is also kept in `interrupts`.
+        """In this block SIGINT and SIGTERM raise an error, which is also kept in `interrupts`.
 
         Python prints and drops an error that is raised while it runs a `__del__`; this one is
         dropped without a word, and the loop raises it again.

@@ -229,6 +229,7 @@ class Ray(Executor):
         return [self._ended(stream) for stream in done]
 
     def _ended(self, stream: Any) -> tuple[Job, Result]:
+        """Return the job of a stream that has ended, with its result; its actor is idle again."""
         actor, job = self.running.pop(stream)
         try:
             result = self.ray.get(stream)

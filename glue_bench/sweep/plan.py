@@ -133,6 +133,7 @@ def arm_identity(inputs: ArmInputs) -> dict[str, Any]:
 def _pretraining(
     arm: Arm, settings: PretrainingSettings, inputs: Inputs, **facts: Any
 ) -> Pretraining:
+    """Make a pretraining of an arm. `facts` say that it is a search, or name its searches."""
     corpus = inputs.text.corpus.digest
     # The settings of a job have no places. Their lists are sorted, because the order of options
     # decides nothing.
@@ -218,6 +219,7 @@ class _Cells:
         return arm_identity(self.inputs.arms[arm].on(task))
 
     def _evaluation(self, arm: str, task: str) -> Cell:
+        """Make the cell that scores a finished classifier on a task."""
         return Cell(
             **self.identity(arm, task),
             task=task,
@@ -227,6 +229,7 @@ class _Cells:
         )
 
     def _cell(self, place: _CellPlace) -> Cell:
+        """Make the fine-tuning run at a place of the plan."""
         tuning = self.experiment.finetuning
         starts_from_mnli = place.task in tuning.from_mnli
         return Cell(
@@ -251,6 +254,7 @@ class _Cells:
 
 
 def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
+    """Return what a plan says of an arm. Raises UserError for a native model that cannot run."""
     experiment = inputs.experiment
     arm_inputs = inputs.arms[arm.name]
     start = arm_inputs.start
@@ -276,6 +280,7 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
 
 
 def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
+    """Return what a plan says of the data of a task."""
     data = inputs.tasks.data(task)
     predicts: list[str] = []
     if inputs.experiment.finetuning.predicts_test:

@@ -65,6 +65,7 @@ class Tracker(Observer):
 
 
 def _tracked_cell(record: Record) -> TrackedRun:
+    """Return the curve of a fine-tuning run: a point for each epoch."""
     cell = record.cell
     points: dict[int, dict[str, float | None]] = {}
     for epoch in record.history:
@@ -85,6 +86,7 @@ def _tracked_cell(record: Record) -> TrackedRun:
 
 
 def _tracked_pretraining(record: PretrainingRecord) -> TrackedRun:
+    """Return the curve of a pretraining: a point for each validation."""
     job = record.pretraining
     fields = {"train_loss", "validation_loss", "tokens"}
     points = {point.step: point.model_dump(include=fields) for point in record.losses}

@@ -108,6 +108,7 @@ class ModelCleaner:
         self._drop(self.needed.cells)
 
     def _drop(self, ended: Iterable[str]) -> None:
+        """Delete the models that nobody needs any more, once these jobs have ended."""
         if self.needed.keep == "all":
             return
         candidates = self._candidates(ended)

@@ -125,6 +125,7 @@ class Worker:
         return stored
 
     def _fail(self, job: Job, error: str) -> Failure:
+        """Store the failure of a job, with the traceback of the current error, and return it."""
         failure = Failure(
             id=job.id,
             error=error,

@@ -164,6 +164,7 @@ class ArmInputs:
         return graft(checkpoint, self.arm.variant, self.arm.options)
 
     def _scratch_config(self) -> EncoderConfig:
+        """Return the configuration of an arm from scratch, with the size of its vocabulary."""
         sizes = self.experiment.scratch.model_dump()
         sizes["vocab_size"] = tokenizers.vocabulary_size(self.tokenizer)
         return EncoderConfig(

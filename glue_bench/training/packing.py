@@ -170,6 +170,7 @@ class Packing:
             yield sum(1 for _ in sentences)
 
     def _check_text(self, text: Mapping[str, PackedText]) -> None:
+        """Refuse a text of unknown words, and one whose sequences cannot be cut into pairs."""
         name = self.corpus.name
         if np.isin(text["validation"].ids, self.tokenizer.all_special_ids).all():
             raise UserError(

@@ -126,6 +126,7 @@ class TaskInputs:
 
     @cached_property
     def _ax(self) -> TaskData | None:
+        """Return the diagnostic set, or None if the source does not have it."""
         try:
             return self.data("ax") if "ax" in self.source.tasks() else None
         except UserError as error:
@@ -174,6 +175,7 @@ class TaskInputs:
         return tokenise(self.data(task), encoding.tokenizer, encoding.max_length)
 
     def _encode_without_train(self, task: str, encoding: Encoding) -> TokenisedTask:
+        """Return the tokens of the splits that are predicted."""
         if encoding.in_one_segment:
             with_segments = replace(encoding, in_one_segment=False)
             return self._encoded_without_train(task, with_segments).in_one_segment()
