@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from glue_bench.data.tables import read_table_file
+from glue_bench.data.tables import FORMATS, read_table_file
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import read_file
 
@@ -66,7 +66,8 @@ def read_babylm(path: Path, gold: str | Path | None) -> pd.DataFrame:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"])) or "its content"
         raise UserError(
-            f"'{path}' is no file of BabyLM's predictions; {place}: {problem['msg']}"
+            f"'{path}' is no file of BabyLM's predictions; {place}: {problem['msg']}; save other "
+            f"rows as {', '.join(FORMATS)}"
         ) from error
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
@@ -125,7 +126,7 @@ def _read_answers(folder: Path) -> dict[str, list[str]]:
 def _answer_of(row: Mapping[Hashable, Any], stem: str) -> tuple[str, str]:
     """Return the subtask of a row and its right answer; `stem` is the name of its file."""
     if "sentence_good" in row:  # BLiMP and its supplement
-        return str(row.get("UID", stem)), str(row["sentence_good"])
+        return str(row.get("UID") or stem), str(row["sentence_good"])
     if "Target1" in row:  # EWoK
         return row["Domain"], row["Target1"]
     if "options" in row:  # entity tracking

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.board.babylm import read_babylm
-from glue_bench.data.hub import read_parquet
-from glue_bench.data.tables import FORMATS, Table, arrow_table, read_table_file
+from glue_bench.data.tables import FORMATS, read_table_file
 from glue_bench.errors import UserError, quoted
 
 RUN = ["system", "task", "metric", "block", "seed"]
@@ -29,10 +28,13 @@ TIDY_COLUMNS = {
 }
 """The columns that a row must have, by the column that holds its value."""
 MAX_ROWS = 5_000_000
-BLOCK_BYTES = 2**20
+TRUTH_VALUES = {"true": 1.0, "false": 0.0}
 LM_EVAL_KEYS = {"doc_id": int | str, "metrics": list}
 EVERY_EVAL_KEYS = {"model_id": str, "evaluation_name": str, "sample_id": str, "evaluation": dict}
 """The keys by which a format is recognised, and the types of their values."""
+NUMBERED = ("block", "seed", "id", "prediction", "label")
+"""The columns in which 1.0 means 1. In one file they may be whole numbers, in another not."""
+WHOLE_NUMBER = r"^(-?\d+)\.0$"
 SAMPLES_FILE = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.\-]+)?\.jsonl")
 
 
@@ -59,7 +61,7 @@ def read_frames(
     frames: list[pd.DataFrame] = []
     files_by_kind: dict[str, Path] = {}
     for file in _files(paths):
-        frame = _read_file(file, gold)
+        frame = _read_file(file, gold, cluster)
         kind = _kind(frame, file)
         files_by_kind.setdefault(kind, file)
         tidy = _tidy(frame, kind, file, cluster)
@@ -73,7 +75,8 @@ def read_frames(
     frame = pd.concat(frames, ignore_index=True)
     if frame.empty:
         raise UserError(f"there is no row in {', '.join(map(str, paths))}")
-    _check_number_of_rows(len(frame), "the files have")
+    if len(frame) > MAX_ROWS:
+        raise UserError(f"the files have {len(frame):,} rows; at most {MAX_ROWS:,} are compared")
     _check_repeated(frame)
     return frame
 
@@ -87,6 +90,9 @@ def _files(paths: Sequence[str | Path]) -> Iterator[Path]:
         if path.is_file():
             yield path
             continue
+        if not path.is_dir():
+            formats = ", ".join(FORMATS)
+            raise UserError(f"'{path}' is a pipe or a device; write its rows to a file ({formats})")
         files = [*path.rglob("samples_*.jsonl"), *path.rglob("predictions.json")]
         if not files:
             raise UserError(
@@ -96,11 +102,12 @@ def _files(paths: Sequence[str | Path]) -> Iterator[Path]:
         yield from sorted(files)
 
 
-def _read_file(path: Path, gold: str | Path | None) -> pd.DataFrame:
+def _read_file(path: Path, gold: str | Path | None, cluster: str | None) -> pd.DataFrame:
     """Read one file. The index has what messages call a row, such as "line 2"."""
     if path.suffix.lower() == ".json":
         return read_babylm(path, gold)
-    table = _read_table(path)
+    wanted_columns = [*RUN, *SPELLINGS, *TIDY_COLUMNS, "id", "label", cluster or ""]
+    table = read_table_file(path, wanted_columns, MAX_ROWS)
     frame = pd.DataFrame(table.columns, index=pd.Index(table.row_names), dtype=object)
     if set(LM_EVAL_KEYS).issubset(frame):
         return lm_eval_rows(frame, path)
@@ -110,31 +117,6 @@ def _read_file(path: Path, gold: str | Path | None) -> pd.DataFrame:
         if name not in frame:
             frame = frame.rename(columns={spelling: name})
     return frame
-
-
-def _read_table(path: Path) -> Table:
-    """Read a table of one of FORMATS. One with too many rows is refused before they are made."""
-    if path.suffix.lower() == ".parquet":
-        rows = read_parquet(path, "a Parquet file")
-        _check_number_of_rows(rows.num_rows, f"'{path}' has")
-        return arrow_table(str(path), rows)
-    if path.suffix.lower() in FORMATS:
-        lines = _count_lines(path)
-        _check_number_of_rows(lines - 1, f"'{path}' has")  # one line may have the names
-    return read_table_file(path, [*RUN, "id", *TIDY_COLUMNS, "label"])
-
-
-def _count_lines(path: Path) -> int:
-    lines = 0
-    with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            lines += block.count(b"\n")
-    return lines
-
-
-def _check_number_of_rows(rows: int, owner: str) -> None:
-    if rows > MAX_ROWS:
-        raise UserError(f"{owner} {rows:,} rows, but at most {MAX_ROWS:,} are compared")
 
 
 def lm_eval_rows(documents: pd.DataFrame, path: Path) -> pd.DataFrame:
@@ -148,7 +130,7 @@ def lm_eval_rows(documents: pd.DataFrame, path: Path) -> pd.DataFrame:
     places: list[str] = []
     rows: list[dict[str, Any]] = []
     for place, document in zip(documents.index, documents.to_dict("records"), strict=True):
-        name_filter = document.get("filter", "none")
+        name_filter = document.get("filter") or "none"
         for metric in document["metrics"]:
             value = document.get(metric)
             if not isinstance(value, bool | int | float):
@@ -225,36 +207,42 @@ def _kind(frame: pd.DataFrame, file: Path) -> str:
 
 def _tidy(frame: pd.DataFrame, kind: str, file: Path, cluster: str | None) -> pd.DataFrame:
     """Return the columns that a comparison takes; raises UserError for a value that is wrong."""
+    if cluster is not None and cluster not in frame:
+        columns = ", ".join(map(str, frame.columns))
+        raise UserError(f"--cluster {cluster}: '{file}' has no such column, but {quoted(columns)}")
     for name, default in DEFAULTS.items():
         if name not in frame:
             frame = frame.assign(**{name: default})
     names = [*DEFAULTS, *TIDY_COLUMNS[kind]]
     if kind == "prediction":
         names.append(kind)
-    _refuse_missing(frame, names, file)
-    tidy = frame[names].astype(str)
-    if kind != "prediction":
+    tidy = _texts(frame, names, file)
+    if kind == "prediction":
+        tidy["metric"] = DEFAULTS["metric"]  # --metric says what is computed
+    else:
         numbers = pd.to_numeric(frame[kind], errors="coerce").astype(float)
+        numbers = numbers.fillna(frame[kind].astype(str).str.lower().map(TRUTH_VALUES))
         wrong = frame.loc[~np.isfinite(numbers), kind]
         for place, value in wrong.items():
             raise UserError(f"'{file}', {place}: the {kind} is no number ({quoted(value)})")
         tidy[kind] = numbers
     if cluster is not None:
-        if cluster not in frame:
-            columns = ", ".join(map(str, frame.columns))
-            raise UserError(
-                f"--cluster {cluster}: '{file}' has no such column, but {quoted(columns)}"
-            )
         tidy["cluster"] = frame[cluster].astype(str)
     return tidy
 
 
-def _refuse_missing(frame: pd.DataFrame, names: Sequence[str], file: Path) -> None:
-    """Raise UserError for the first row that lacks a value in one of these columns."""
+def _texts(frame: pd.DataFrame, names: Sequence[str], file: Path) -> pd.DataFrame:
+    """Return columns as texts, in which 1.0 is 1. Raises UserError for a value that is none."""
+    texts = frame[names].astype(str)
     for name in names:
-        missing = frame.index[frame[name].isna() | (frame[name].astype(str) == "")]
-        if len(missing):
-            raise UserError(f"'{file}', {missing[0]}: there is no {name}")
+        for place in frame.index[frame[name].isna() | (texts[name] == "")]:
+            raise UserError(f"'{file}', {place}: there is no {name}")
+        for place, value in frame.loc[texts[name].str.startswith(("[", "{")), name].items():
+            if isinstance(value, list | dict):
+                raise UserError(f"'{file}', {place}: {name} is {quoted(value)}; give one value")
+        if name in NUMBERED:
+            texts[name] = texts[name].str.replace(WHOLE_NUMBER, r"\1", regex=True)
+    return texts
 
 
 def _check_repeated(frame: pd.DataFrame) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,9 +43,12 @@ def columns_of_frame(
     frame = _with_metric(frame, metric)
     _check_metrics(frame, lower)
     systems = tuple(frame["system"].unique())
+    # A block or a seed has one number in all columns, which averages add up by it.
+    numbers = {name: pd.factorize(frame[name])[0] for name in ("block", "seed")}
+    frame = frame.assign(**numbers)
     columns: list[ColumnRuns] = []
     names: dict[str, tuple[str, str]] = {}
-    dropped = 0
+    left_out: set[tuple[Any, Any]] = set()  # of a task and an id
     groups = frame.groupby(["task", "metric"], sort=False)
     for place, ((task, metric_name), rows) in enumerate(groups):
         key = f"column {place}"  # tasks may have any name, also "average"
@@ -54,10 +58,10 @@ def columns_of_frame(
             columns.append(_column_of_scores(measure, rows, systems))
             continue
         kept = _rows_of_common_examples(rows, is_common=is_common)
-        dropped += rows["id"].nunique() - kept["id"].nunique()
+        left_out.update((task, name) for name in set(rows["id"]) - set(kept["id"]))
         columns.append(_column_of_examples(measure, kept, systems))
     averaged = _have_average(columns, names)
-    return [replace(column, averaged=averaged) for column in columns], names, dropped
+    return [replace(column, averaged=averaged) for column in columns], names, len(left_out)
 
 
 def _with_metric(frame: pd.DataFrame, metric: str | None) -> pd.DataFrame:
@@ -154,8 +158,8 @@ def _runs(rows: pd.DataFrame, systems: tuple[str, ...], values: np.ndarray) -> R
         raise UserError(f"{len(runs):,} runs of one task, but at most {MAX_RUNS:,} are compared")
     return Runs(
         arms=runs["system"].map(systems.index).to_numpy(),
-        pretraining_seeds=pd.factorize(runs["block"])[0],
-        seeds=pd.factorize(runs["seed"])[0],
+        pretraining_seeds=runs["block"].to_numpy(),
+        seeds=runs["seed"].to_numpy(),
         values=values,
     )
 
@@ -185,7 +189,10 @@ def _column_of_examples(
     labels[example_of_row] = row_labels
     relabelled = ids[example_of_row[labels[example_of_row] != row_labels]]
     if len(relabelled):
-        raise UserError(f"example {quoted(relabelled[0])} has two different labels")
+        task = quoted(rows["task"].iloc[0])
+        raise UserError(
+            f"example {quoted(relabelled[0])} of {task} has two different labels; give one label"
+        )
     terms = example_terms(measure.metric, predictions, labels)
     sums = terms.sum(axis=0, dtype=np.float64)
     scores = score_from_sums(measure.metric, sums, len(ids)) * measure.factor

@@ -66,6 +66,11 @@ def compare_paths(
             examples that differ between systems; too many systems or runs.
     """
     if any(Store(path).has_plan for path in paths):
+        if metric or lower or cluster or is_common or gold:
+            raise UserError(
+                "--metric, --lower, --cluster, --common and --gold are for files; leave them out "
+                "with folders of experiments"
+            )
         columns = list(columns_of_folders(paths))
         names = {column.column: (column.measure.title, column.metric) for column in columns}
         dropped = 0
@@ -133,4 +138,6 @@ def _best_system(group: Group) -> str:
         )
     choose = min if estimate.lowest_is_best else max
     means = estimate.means
+    if not means:
+        raise UserError("no system has a score in every task; give --reference")
     return choose(means, key=lambda system: means[system])

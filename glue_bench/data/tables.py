@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from glue_bench.data.hub import read_parquet
 from glue_bench.data.tsv import MAX_TSV_BYTES, read_lines
 from glue_bench.errors import MAX_QUOTED, UserError, first_line, quoted, shortened
-from glue_bench.files import parse_json
+from glue_bench.files import check_json, parse_json
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -45,16 +47,19 @@ class Table:
         return len(self.row_names)
 
 
-def read_table_file(path: Path, wanted_columns: Iterable[str]) -> Table:
+def read_table_file(
+    path: Path, wanted_columns: Iterable[str], max_rows: int | None = None
+) -> Table:
     """Read a file whose format its ending says.
 
     Args:
         path: The file.
         wanted_columns: The columns that must not be there twice.
+        max_rows: The most rows of a file. A larger one is refused before its rows take memory.
 
     Raises:
-        UserError: there is no such file, its ending is none of FORMATS, or its content is bad;
-            with the file and the line.
+        UserError: there is no such file, its ending is none of FORMATS, its content is bad, or it
+            has too many rows; with the file and the line.
     """
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
@@ -63,9 +68,10 @@ def read_table_file(path: Path, wanted_columns: Iterable[str]) -> Table:
         kind = "is a folder" if path.is_dir() else "does not exist"
         raise UserError(f"file '{path}' {kind}; paths are relative to the file that names them")
     if suffix == ".parquet":
-        return _parquet_table(path)
+        return _parquet_table(path, max_rows)
+    max_lines = None if max_rows is None else max_rows + 1  # one line may have the names
     try:
-        lines = read_lines(path, EXPECTED[suffix])
+        lines = read_lines(path, EXPECTED[suffix], max_lines)
     except UserError as error:
         advice = f"; {SUGGESTED}" if "expected UTF-8" in str(error) else ""
         raise UserError(f"{error}{advice}") from error
@@ -76,8 +82,10 @@ def read_table_file(path: Path, wanted_columns: Iterable[str]) -> Table:
     return _csv_table(path, lines, set(wanted_columns))
 
 
-def _parquet_table(path: Path) -> Table:
+def _parquet_table(path: Path, max_rows: int | None) -> Table:
     rows = read_parquet(path, "a Parquet file")
+    if max_rows is not None and rows.num_rows > max_rows:
+        raise UserError(f"{path}: {rows.num_rows:,} rows; give {max_rows:,} at most")
     return arrow_table(str(path), rows)
 
 
@@ -91,7 +99,12 @@ def arrow_table(place: str, table: Any, names: dict[str, tuple[str, ...]] | None
     """
     if names is None:
         names = _names_in_metadata(table)
-    columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    columns: dict[str, list[Any]] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if name in columns:
+            fault = f"two columns are called {quoted(name)}"
+            raise UserError(f"{place}: {fault}; give each column a name of its own")
+        columns[name] = column.to_pylist()
     row_names = [f"row {number}" for number in range(table.num_rows)]
     return Table(place, columns, row_names, names)
 
@@ -119,9 +132,11 @@ def _json_table(path: Path, lines: Sequence[str]) -> Table:
             continue
         place = f"{path}, line {number}"
         try:
-            row = parse_json(line.encode())
+            # NaN may stand in columns that nobody reads.
+            row = from_json(check_json(line.encode()))
         except ValueError as error:
-            raise UserError(f"{place}: no JSON ({first_line(error)})") from error
+            advice = "expected one object a line"
+            raise UserError(f"{place}: no JSON ({first_line(error)}); {advice}") from error
         if not isinstance(row, dict):
             advice = 'expected one object a line, such as {"text": ..., "label": ...}'
             raise UserError(f"{place}: {quoted(row)}; {advice}")

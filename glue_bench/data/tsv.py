@@ -210,15 +210,28 @@ def _check_column(path: Path, name: str, columns: Sequence[str]) -> None:
     raise UserError(f"{path}, line 1: {fault}; found {listed_columns}{advice}")
 
 
-def read_lines(path: Path, expected: str = "tab-separated text") -> list[str]:
+def read_lines(
+    path: Path, expected: str = "tab-separated text", max_lines: int | None = None
+) -> list[str]:
     """Read the lines of a UTF-8 file, without its byte-order mark and trailing blank lines.
 
-    Lines end at a line feed only: str.splitlines would also cut texts at U+2028 or U+0085. Raises
-    UserError for a file that is empty or no such text; `expected` says in messages what it should
-    hold.
+    Lines end at a line feed only: str.splitlines would also cut texts at U+2028 or U+0085.
+
+    Args:
+        path: The file.
+        expected: What messages say that the file should hold.
+        max_lines: The most lines of a file.
+
+    Raises:
+        UserError: the file cannot be read, is empty or no such text, or has too many lines.
     """
     try:
         raw = read_file(path, MAX_TSV_BYTES).removeprefix(BOM)
+        count = raw.count(b"\n")
+        if max_lines is not None and count > max_lines:
+            raise UserError(f"{path}: {count:,} lines; give {max_lines:,} at most")
+        if b"\n" not in raw:
+            raw = raw.replace(b"\r", b"\n")  # the line ends of old spreadsheets
         text = raw.decode("utf-8")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error

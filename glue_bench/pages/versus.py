@@ -161,7 +161,7 @@ def noise_table(versus: Versus) -> Table:
             "smallest": format_number(smallest, column_decimals(versus, estimate)) or MISSING,
             "needed": "",
         }
-        if not math.isnan(smallest):
+        if smallest > 0:
             row["needed"] = needed_for_power(versus, estimate, smallest)
         rows.append(row)
     columns = {

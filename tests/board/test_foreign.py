@@ -1,8 +1,10 @@
 """Files of other harnesses, in their published forms, as one tidy frame."""
 
 import json
+import os
 
 import pandas as pd
+import pyarrow.parquet
 import pytest
 
 from glue_bench.board.foreign import read_frames
@@ -93,6 +95,62 @@ def test_one_table_in_every_format_is_one_frame(tmp_path, suffix):
     assert frame.to_dict("list") == expected
 
 
+def test_a_column_that_is_not_read_may_have_numbers_that_are_none(tmp_path):
+    row = {"system": "a", "task": "t", "id": 1, "outcome": 1, "likelihood": float("-inf")}
+    frame = read_frames([lines(tmp_path / "t.jsonl", [row])])
+    assert frame["outcome"].tolist() == [1.0]
+
+
+def test_a_whole_number_of_a_seed_or_an_id_may_be_written_as_a_fraction(tmp_path):
+    row = {"system": "2.0", "task": "t", "seed": 1.0, "id": "7.0", "outcome": 1.0}
+    frame = read_frames([lines(tmp_path / "t.jsonl", [row])])
+    assert frame[["system", "seed", "id"]].iloc[0].tolist() == ["2.0", "1", "7"]
+
+
+@pytest.mark.parametrize(("text", "outcome"), [("True", 1.0), ("FALSE", 0.0)])
+def test_an_outcome_may_be_true_or_false(tmp_path, text, outcome):
+    frame = read_frames([tidy(tmp_path / "t.csv", [("a", "t", 1, text)])])
+    assert frame["outcome"].tolist() == [outcome]
+
+
+def test_lines_may_end_as_in_old_spreadsheets(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"system,task,id,outcome\ra,t,1,1\rb,t,1,0\r")
+    assert read_frames([path])["system"].tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["system", "id"])
+@pytest.mark.parametrize("value", [["a"], {"a": 1}])
+def test_a_name_that_is_a_list_or_an_object_is_refused(tmp_path, name, value):
+    row = {"system": "a", "task": "t", "id": 1, "outcome": 1}
+    path = lines(tmp_path / "t.jsonl", [row, {**row, name: value}])
+    with pytest.raises(UserError, match=f"line 2: {name} is .*; give one value"):
+        read_frames([path])
+
+
+def test_an_example_with_pairs_of_two_metrics_is_refused(tmp_path):
+    columns = ("system", "task", "metric", "id", "prediction", "label")
+    path = tidy(tmp_path / "t.csv", [("a", "t", metric, 1, 1, 1) for metric in "xy"], columns)
+    with pytest.raises(UserError, match="id '1' is there twice"):
+        read_frames([path])
+
+
+def test_a_column_of_parquet_that_is_there_twice_is_refused(tmp_path):
+    path = tmp_path / "t.parquet"
+    columns = [pyarrow.array(["a"]), pyarrow.array(["b"])]
+    table = pyarrow.Table.from_arrays(columns, names=["system", "system"])
+    pyarrow.parquet.write_table(table, path)
+    with pytest.raises(UserError, match="two columns are called 'system'"):
+        read_frames([path])
+
+
+def test_a_pipe_is_refused(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="is a pipe or a device; write its rows to a file"):
+        read_frames([path])
+
+
 def test_columns_may_have_the_names_that_others_use(tmp_path):
     columns = ("model", "task", "example", "correct")
     frame = read_frames([tidy(tmp_path / "t.csv", [("a", "t", "x", 1)], columns)])
@@ -116,6 +174,14 @@ def test_a_metric_of_lm_eval_is_named_with_its_filter(tmp_path):
     assert read_frames([path])["metric"].tolist() == ["acc,strict-match"]
 
 
+def test_a_document_of_lm_eval_without_a_filter_has_none(tmp_path):
+    first = lm_eval_line(1, 1.0, metrics=["acc"])
+    second = lm_eval_line(2, 1.0, metrics=["acc"])
+    del second["filter"]
+    path = lines(tmp_path / "m" / "samples_t.jsonl", [first, second])
+    assert read_frames([path])["metric"].tolist() == ["acc", "acc"]
+
+
 def test_parts_of_a_corpus_metric_of_lm_eval_are_left_out(tmp_path):
     line = lm_eval_line(1, 1.0, metrics=["acc", "f1"], f1=[1, 0])
     path = lines(tmp_path / "m" / "samples_t.jsonl", [line])
@@ -133,7 +199,7 @@ def test_a_document_of_lm_eval_may_be_long(tmp_path):
     [
         ({"doc_id": None}, "line 2: doc_id is None"),
         ({"metrics": "acc"}, "line 2: metrics is 'acc'"),
-        ({"acc": float("nan")}, "line 2: no JSON"),
+        ({"acc": float("nan")}, r"line 2: the outcome is no number \(nan\)"),
     ],
 )
 def test_a_damaged_document_of_lm_eval_is_refused(tmp_path, changes, message):
@@ -238,7 +304,7 @@ def test_a_folder_without_samples_is_refused(tmp_path):
 def test_more_rows_than_can_be_compared_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("glue_bench.board.foreign.MAX_ROWS", 1)
     path = tidy(tmp_path / "t.csv", [("a", "t", 1, 1), ("b", "t", 1, 0)])
-    with pytest.raises(UserError, match="2 rows, but at most 1"):
+    with pytest.raises(UserError, match="3 lines; give 2 at most"):
         read_frames([path])
 
 
@@ -270,5 +336,5 @@ def test_a_large_file_is_refused_before_it_is_read(tmp_path, monkeypatch, suffix
         table.to_json(path, orient="records", lines=True)
     else:
         table.to_parquet(path)
-    with pytest.raises(UserError, match="rows, but at most 2 are compared"):
+    with pytest.raises(UserError, match=r"(9 rows; give 2|(9|10) lines; give 3) at most"):
         read_frames([path])

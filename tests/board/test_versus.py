@@ -276,6 +276,12 @@ def test_common_examples_are_compared_and_the_others_counted(tmp_path, generator
     pd.testing.assert_frame_equal(versus.contrasts, expected.contrasts)
 
 
+def test_an_example_with_two_metrics_is_left_out_once(tmp_path, generator):
+    frame = answers(generator).query("not (system == 's1' and id == 7)")
+    frame = pd.concat([frame.assign(metric=name) for name in ("em", "f1")])
+    assert compare(tmp_path, frame, reference="s0", is_common=True).dropped == 1
+
+
 def test_a_cluster_without_a_common_example_does_not_count(tmp_path, generator):
     """One system lacks all examples of the first cluster."""
     frame = answers(generator)
@@ -291,7 +297,7 @@ def test_a_cluster_without_a_common_example_does_not_count(tmp_path, generator):
 def test_labels_that_differ_between_systems_are_refused(tmp_path, generator):
     frame = pairs(generator, numeric=False)
     frame.loc[5, "label"] = 1 - frame.loc[5, "label"]
-    with pytest.raises(UserError, match="example '5' has two different labels"):
+    with pytest.raises(UserError, match="example '5' of 't' has two different labels"):
         compare(tmp_path, frame, metric="accuracy")
 
 
@@ -321,6 +327,41 @@ def test_pairs_that_a_metric_cannot_take_are_refused(tmp_path, generator, metric
     frame.loc[3, "prediction"] = "yes"
     with pytest.raises(UserError, match=f"{metric} needs {kind} as prediction, not 'yes'"):
         compare(tmp_path, frame, metric=metric)
+
+
+def test_a_prediction_of_1_is_a_label_of_1_0(tmp_path):
+    columns = ["system", "task", "id", "prediction", "label"]
+    rows = [(system, "t", number, "1", "1.0") for system in "ab" for number in range(5)]
+    versus = compare(tmp_path, pd.DataFrame(rows, columns=columns), metric="accuracy")
+    assert versus.group.estimates[0].means == {"a": 100.0, "b": 100.0}
+
+
+def test_blocks_are_the_same_in_all_tasks_in_any_order_of_the_rows(tmp_path, generator):
+    """The rows of the second task have the blocks in another order."""
+    columns = ["system", "task", "block", "score"]
+    rows = []
+    for system in "ab":
+        for task in ("t", "u"):
+            for block in range(6):
+                rows.append((system, task, block, block + generator.normal()))
+    frame = pd.DataFrame(rows, columns=columns)
+    of_second = frame["task"] == "u"
+    turned = pd.concat([frame[~of_second], frame[of_second].iloc[::-1]])
+    expected = compare(tmp_path, frame, reference="a").contrasts
+    found = compare(tmp_path, turned, reference="a").contrasts
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def test_systems_without_a_common_task_are_refused(tmp_path):
+    rows = [("a", "t", 1, 0.5), ("b", "u", 1, 0.5)]
+    frame = pd.DataFrame(rows, columns=["system", "task", "seed", "score"])
+    with pytest.raises(UserError, match="no system has a score in every task"):
+        compare(tmp_path, frame)
+
+
+def test_options_of_files_are_refused_with_a_folder_of_an_experiment():
+    with pytest.raises(UserError, match="--common and --gold are for files"):
+        compare_paths(["results/study"], metric="accuracy")
 
 
 def test_one_system_alone_is_refused(tmp_path, generator):

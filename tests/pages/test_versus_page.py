@@ -74,6 +74,15 @@ def test_with_one_run_each_all_noise_comes_from_examples(write_answers):
     assert row["needed"].endswith(" examples")
 
 
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_systems_that_never_differ_need_nothing(write_answers, tmp_path, seeds):
+    frame = pd.read_csv(write_answers(seeds=seeds)).assign(outcome=0.5)
+    path = tmp_path / "equal.csv"
+    frame.to_csv(path, index=False)
+    row = noise_table(compare_paths([path])).frame.iloc[0]
+    assert row["needed"] == ""
+
+
 def test_with_scores_alone_all_noise_comes_from_seeds(write_answers):
     row = noise_table(compare_paths([write_answers(seeds=4, scores=True)])).frame.iloc[0]
     assert row["examples"] == MISSING
