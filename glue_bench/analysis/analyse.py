@@ -24,6 +24,7 @@ from glue_bench.errors import UserError, unknown
 from glue_bench.training.corpus import open_corpus
 from glue_bench.training.device import choose_compute
 from glue_bench.training.quiet import quiet_transformers
+from glue_bench.training.tokenizers import load_tokenizer
 
 DEFAULT_TEXT = Path(__file__).parent / "default_text" / "news_from_nowhere.txt"
 DEFAULT_NAME = "News from Nowhere (the default text)"
@@ -73,6 +74,8 @@ def measure_encoders(
 
     with threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
+        if tokenizer is not None:
+            load_tokenizer(tokenizer)  # raises now, and not as something that is left out
         text = open_corpus(texts)
         compute = choose_compute(device, "float32")
         open_subject = partial(

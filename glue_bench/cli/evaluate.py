@@ -1,5 +1,6 @@
 """The verb that scores classifiers which were fine-tuned elsewhere."""
 
+from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
@@ -13,7 +14,6 @@ from glue_bench.cli.run import (
     Limit,
     Precision,
     Results,
-    WriteFile,
     run_and_print,
     write_described,
 )
@@ -44,6 +44,9 @@ Predict = Annotated[
 ]
 BatchSize = Annotated[int | None, Option(metavar="N", help="The most rows computed at once.")]
 MaxLength = Annotated[int | None, Option(metavar="N", help="Tokens of the longest row, else 128.")]
+WriteFile = Annotated[
+    Path | None, Option(metavar="FILE", help="Write the experiment's file and run nothing.")
+]
 Name = Annotated[str | None, Option(metavar="NAME", help="The name of the results.")]
 
 

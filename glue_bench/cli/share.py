@@ -1,7 +1,7 @@
 """Verbs that publish: a submission to the GLUE site, a model card, a bundle, and its check."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Exit, Option
 
@@ -63,9 +63,7 @@ def submit(
 
     runs_file = output.with_suffix(".json")
     echo(f"\nwritten to {output} (SHA-256 {manifest['sha256']}), its runs to {runs_file}")
-    filled = [name for name, origin in manifest["files"].items() if "filled" in origin]
-    if filled:
-        echo(f"filled with the majority class, not predicted: {', '.join(filled)}")
+    _print_filled(manifest["files"])
     if manifest["made_up"]:
         echo("made-up data: this zip is no submission")
     if manifest["partial_tasks"]:
@@ -76,6 +74,17 @@ def submit(
 
     faults = api.submission_faults(output)
     fail_with_findings(f"the site will not take {output}", faults)
+
+
+def _print_filled(origins: dict[str, dict[str, Any]]) -> None:
+    """Name the files of a submission that were filled, and those whose runs are planned."""
+    filled = [name for name, origin in origins.items() if "filled" in origin]
+    if filled:
+        echo(f"filled with the majority class, not predicted: {', '.join(filled)}")
+    planned = [name for name in filled if origins[name]["planned"]]
+    if planned:
+        advice = "glue-bench run goes on with what is missing"
+        echo(f"of these the experiment has {', '.join(planned)}; {advice}", fg="yellow")
 
 
 def card(

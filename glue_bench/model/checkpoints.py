@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -224,7 +225,11 @@ def _unpickled_tupe(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     except Exception as error:
         # torch's own message is long, and advises to load the file in a way that runs its code.
         unsafe = re.search(r"Unsupported global: GLOBAL (\S+)", str(error))
-        reason = f"it pickles {unsafe[1]}, which might run code" if unsafe else first_line(error)
+        reason = first_line(error)
+        if unsafe:
+            reason = f"it pickles {unsafe[1]}, which might run code"
+        elif isinstance(error, UnpicklingError):
+            reason = "it is damaged, or another kind of file"
         kind = "an official TUPE checkpoint, which is a file of torch.save with args and model"
         raise UserError(f"cannot read '{path}' as {kind}: {reason}") from error
     return TUPE_DEFAULTS | args, weights

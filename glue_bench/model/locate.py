@@ -34,6 +34,7 @@ WEIGHTS_KEY = "transformers_weights"
 ADAPTER = "adapter_config.json"
 MAX_WEIGHT_BYTES = 2**34
 """The largest size of one file: several times the size of the largest known encoder."""
+EXPERIMENT_SUFFIXES = (".yaml", ".yml")
 FETCHED = ["*.json", "*.txt", "*.model"]
 """The files that are fetched beside the weights. Weights of other frameworks are not fetched."""
 
@@ -57,6 +58,11 @@ def locate(name: str, revision: str | None = None, *, weights: bool = True) -> P
         DiskError: the hub's cache is full.
     """
     place = _find(name, revision, weights=weights)
+    if place.suffix in EXPERIMENT_SUFFIXES and place.is_file():
+        advice = f"glue-bench run {name} runs it"
+        raise UserError(
+            f"'{name}' is no checkpoint, but may be the file of an experiment; {advice}"
+        )
     fault = explain_no_checkpoint(place, name) if weights else ""
     if fault:
         raise UserError(fault)
@@ -130,6 +136,10 @@ def explain_no_checkpoint(folder: Path, name: str) -> str:
         if kept_models:
             advice = f"give one of its models, such as '{kept_models[0]}'"
         return f"'{name}' is a folder of results; {advice}"
+
+    plans = sorted(folder.glob(f"*/{PLAN}"))
+    if plans:
+        return f"'{name}' holds folders of results, such as '{plans[0].parent}', and no checkpoint"
 
     folders = [path.parent for path in folder.glob("*/config.json")]
     if not folders:

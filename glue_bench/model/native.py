@@ -5,22 +5,19 @@ import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
 import transformers
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS,
-)
 
 from glue_bench.config import AS_PUBLISHED
-from glue_bench.errors import UserError, quoted
+from glue_bench.errors import UserError
 from glue_bench.model import cpu
 from glue_bench.model.fresh import fixed_seed
-from glue_bench.model.locate import fingerprint, locate, read_json
+from glue_bench.model.kinds import check_kind
+from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.native_attention import ATTENTION, OUR_ATTENTION
 from glue_bench.model.parity import cannot_compute
 from glue_bench.model.start import Start, label_settings
@@ -263,7 +260,7 @@ def load_classifier(
     if not folder.is_dir():
         advice = "give a folder or a hub id"
         raise UserError(f"checkpoint '{name}' is one file; {advice}")
-    _refuse_own_code(folder, name)
+    check_kind(folder, name)
 
     try:
         config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL_OPTIONS)
@@ -366,18 +363,6 @@ def check_weights(name: str, loaded: LoadedClassifier) -> set[str]:
             advice += ", or take the variant 'relative-key-query' (or 'shaw') from this one"
         raise UserError(f"checkpoint '{name}': {fault}; {advice}")
     return absent
-
-
-def _refuse_own_code(folder: Path, name: str) -> None:
-    """Raise UserError if a checkpoint can only be computed by code that comes with it."""
-    settings = read_json(folder / "config.json")
-    kind = settings.get("model_type")
-    if not settings.get("auto_map") or kind in CLASSIFIERS:
-        return
-    version = transformers.__version__
-    fault = f"transformers {version} has no classifier of model_type {quoted(kind)} by itself"
-    advice = "code of a checkpoint is never run; give a checkpoint of a model that transformers has"
-    raise UserError(f"checkpoint '{name}' comes with code of its own, and {fault}; {advice}")
 
 
 def _skipped_positions(base: nn.Module) -> int:

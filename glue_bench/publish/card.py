@@ -22,6 +22,7 @@ from glue_bench.errors import IN_A_FILE, UserError, first_line
 from glue_bench.files import ELSEWHERE, results_written_to, whole_folder
 from glue_bench.pages.page import Column, Page, Table
 from glue_bench.pages.render import to_markdown
+from glue_bench.publish.card_usage import PLACEHOLDER, plugin_file, usage_text
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
@@ -30,8 +31,6 @@ CARD_FILE = "README.md"
 """The file that the hub shows of a repository."""
 RESULTS_FILE = ".eval_results/glue.yaml"
 """The file of scores that the hub reads: https://huggingface.co/docs/hub/eval-results."""
-PLACEHOLDER = "REPOSITORY"
-"""The name in a card's text that becomes the repository to which the card is sent."""
 NO_BENCHMARK = "No benchmark: some of these data are made up, or not exactly the official rows."
 UNCHECKED_NOTE = (
     "The rows of {tasks} are complete by count. Their content was not compared with the official "
@@ -58,14 +57,7 @@ CARD_COLUMNS = {
 }
 FINISHED_COLUMNS = {name: CARD_COLUMNS[name] for name in ("title", "split", "name", "value")}
 """The columns for classifiers that were fine-tuned elsewhere, which have no seeds."""
-USAGE = """
-```python
-{imports}from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-model = AutoModelForSequenceClassification.from_pretrained("{repository}"{inside})
-tokenizer = AutoTokenizer.from_pretrained("{repository}"{inside})
-```
-"""
+MISSING_NOTE = "Planned runs of {tasks} are missing."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +85,7 @@ def make_card(board: Board, arm: str | None) -> Card:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no finished run to tell of")
 
     models: dict[str, Path] = {}
-    files: dict[str, bytes | Path] = {}
-    without = []
+    without: list[str] = []
     for task, cell_id in runs["cell_id"].items():
         model = results.store.models.find_whole(results.finished.records[cell_id])
         if model:
@@ -102,14 +93,14 @@ def make_card(board: Board, arm: str | None) -> Card:
         elif not _is_finished(board, arm):
             without.append(str(task))
 
-    for task, model in models.items():
-        folder = f"{task}/" if len(models) > 1 else ""
-        record = results.finished.records[runs["cell_id"][task]]
-        for name in record.model or ():
-            files[f"{folder}{name}"] = model / name
+    files = _model_files(models, runs, results)
+    plugin = plugin_file(results, runs["cell_id"].iloc[0]) if models else None
+    if plugin is not None:
+        files[plugin.name] = plugin
 
     scores = _card_scores(board, arm)
-    text = _card_text(board, arm, runs, list(models), scores)
+    usage = usage_text(list(models), plugin, is_native=results.arms["variant"][arm] == NATIVE)
+    text = _card_text(board, arm, runs, scores) + usage
     is_of_glue = scores["task"].isin(TASKS)
     stated = scores[scores["is_stated"] & is_of_glue]
     if len(stated):
@@ -123,6 +114,25 @@ def make_card(board: Board, arm: str | None) -> Card:
         without=tuple(without),
         is_finished=_is_finished(board, arm),
     )
+
+
+def _model_files(
+    models: Mapping[str, Path], runs: pd.DataFrame, results: Results
+) -> dict[str, bytes | Path]:
+    """Return the files of models by their paths in a repository.
+
+    Args:
+        models: The folder of the model of each task.
+        runs: The median run of each task.
+        results: The results of the experiment.
+    """
+    files: dict[str, bytes | Path] = {}
+    for task, model in models.items():
+        folder = f"{task}/" if len(models) > 1 else ""
+        record = results.finished.records[runs["cell_id"][task]]
+        for name in record.model or ():
+            files[f"{folder}{name}"] = model / name
+    return files
 
 
 def _card_scores(board: Board, arm: str) -> pd.DataFrame:
@@ -143,16 +153,19 @@ def _card_scores(board: Board, arm: str) -> pd.DataFrame:
     return scores
 
 
-def _card_text(
-    board: Board, arm: str, runs: pd.DataFrame, tasks: list[str], scores: pd.DataFrame
-) -> str:
-    """Write a card: front matter for the hub, the table of scores, and how to load a model.
+def _missing_tasks(board: Board, arm: str) -> tuple[str, ...]:
+    """Return the tasks of an arm of which planned runs are missing."""
+    cells = board.cells[board.cells["arm"] == arm]
+    return tuple(cells.loc[~cells["finished"], "task"].unique())
+
+
+def _card_text(board: Board, arm: str, runs: pd.DataFrame, scores: pd.DataFrame) -> str:
+    """Write a card without its end: front matter for the hub, and the table of scores.
 
     Args:
         board: The board of the experiment.
         arm: The name of the arm.
         runs: Its median runs, by task.
-        tasks: The tasks that have a model.
         scores: What `_card_scores` returns.
     """
     results = board.results
@@ -165,6 +178,10 @@ def _card_text(
     if scores["unchecked"].any():
         unchecked_tasks = tuple(scores.loc[scores["unchecked"], "task"].unique())
         legend.append(UNCHECKED_NOTE.format(tasks=titles(unchecked_tasks)))
+
+    missing_tasks = _missing_tasks(board, arm)
+    if missing_tasks:
+        legend.append(MISSING_NOTE.format(tasks=titles(missing_tasks)))
 
     benchmarks = _benchmarks(runs.index)
     table = Table(
@@ -182,8 +199,7 @@ def _card_text(
 
     stated = scores[scores["is_stated"]]
     header = _front_matter(arm, cell, results.arms["checkpoint"][arm], stated, benchmarks)
-    is_native = cell["variant"] == NATIVE
-    return f"---\n{header}\n---\n\n{to_markdown(page)}{_usage(tasks, is_native=is_native)}"
+    return f"---\n{header}\n---\n\n{to_markdown(page)}"
 
 
 def _is_finished(board: Board, arm: str) -> bool:
@@ -210,18 +226,6 @@ def _benchmarks(tasks: Iterable[str]) -> list[str]:
         task = find_task(name)
         names[task.title if task.benchmark == OWN else task.benchmark] = None
     return list(names)
-
-
-def _usage(tasks: list[str], *, is_native: bool) -> str:
-    """Show how the model of the first task is loaded. Empty if no task has a model."""
-    if not tasks:
-        return ""
-    own_import = "import glue_bench  # lets transformers know the encoder\n"
-    return USAGE.format(
-        imports="" if is_native else own_import,
-        repository=PLACEHOLDER,
-        inside=f', subfolder="{tasks[0]}"' if len(tasks) > 1 else "",
-    )
 
 
 def _is_unchecked(scores: pd.DataFrame, results: Results) -> pd.Series:

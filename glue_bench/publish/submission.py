@@ -76,7 +76,11 @@ def write_submission(
     for name in predictions.missing:
         file = FILES[name]
         files[name] = fill_file(file)
-        origins[name] = {"rows": file.rows, "filled": MAJORITY_LABELS[file.task]}
+        origins[name] = {
+            "rows": file.rows,
+            "filled": MAJORITY_LABELS[file.task],
+            "planned": file.model in results.plan.tasks,
+        }
 
     content = make_zip(files)
     manifest: dict[str, Any] = {

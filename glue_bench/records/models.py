@@ -33,7 +33,9 @@ class ModelStore:
         try:
             record_digest = read_file(folder / RECORD_DIGEST_FILE, 64).decode()
         except (OSError, ValueError) as error:
-            raise UserError(f"{place}: {error}; delete it and run again") from error
+            reason = getattr(error, "strerror", None) or error
+            fault = f"{place}/{RECORD_DIGEST_FILE}: {reason}"
+            raise UserError(f"{fault}; delete the model and run again") from error
         if record_digest != record.digest:
             raise UserError(f"{place}: it belongs to another run; delete it and run again")
         return folder
@@ -56,7 +58,9 @@ class ModelStore:
             ]
             strange = sorted(visible_files(folder) - {RECORD_DIGEST_FILE, *record.model})
         except OSError as error:
-            raise UserError(f"{place}: {error}; delete it and run again") from error
+            name = Path(error.filename or folder).name
+            fault = f"{place}/{name}: {error.strerror}"
+            raise UserError(f"{fault}; delete the model and run again") from error
 
         if changed:
             advice = "delete the model and run again"

@@ -268,6 +268,11 @@ def test_a_checkpoint_of_another_run_is_gone(experiment, text):
         package.analyse(experiment.path, corpus=text)
 
 
+def test_a_tokenizer_that_is_named_and_not_there_is_refused(checkpoints, text):
+    with pytest.raises(UserError, match=r"no checkpoint folder './nowhere'"):
+        package.analyse(checkpoints["bert"], corpus=text, tokenizer="./nowhere")
+
+
 def test_bad_input_is_refused_before_the_first_is_measured(checkpoints, text, monkeypatch):
     monkeypatch.setattr("glue_bench.analysis.analyse.ENCODER_MEASURES", {"terms": {"terms": None}})
     with pytest.raises(UserError, match="no checkpoint folder"):

@@ -149,8 +149,9 @@ def test_files_that_are_missing_can_be_filled(bench, tmp_path):
         "seed": 3,
         "validation": 60.0,
     }
-    expected = {"rows": 146, "filled": MAJORITY_LABELS["wnli"]}
+    expected = {"rows": 146, "filled": MAJORITY_LABELS["wnli"], "planned": False}
     assert manifest["files"]["WNLI.tsv"] == expected
+    assert manifest["files"]["QQP.tsv"]["planned"]
 
 
 def test_the_manifest_states_the_score_of_the_epoch_that_predicted(bench, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -163,6 +164,16 @@ def test_submit_says_what_is_filled_and_what_is_made_up(submitted):
     filled = "filled with the majority class, not predicted: CoLA.tsv, SST-2.tsv, MRPC.tsv"
     assert filled in submitted.out
     assert "made-up data" in submitted.out
+    assert "of these the experiment has" not in submitted.out
+
+
+@pytest.mark.usefixtures("submitted")
+def test_submit_names_the_files_whose_runs_are_planned_and_missing(glue_bench, tmp_path):
+    files = json.loads((tmp_path / "x.json").read_text())["files"]
+    shutil.rmtree(tmp_path / "tiny" / "cells" / files["RTE.tsv"]["cell_id"])
+    words = ("--arm", "add", "-o", tmp_path / "x.zip", "--fill")
+    line = "of these the experiment has RTE.tsv; glue-bench run goes on with what is missing"
+    assert line in glue_bench("submit", tmp_path / "tiny", *words).out
 
 
 def test_submit_warns_of_a_zip_that_the_site_will_not_take(submitted, tmp_path):

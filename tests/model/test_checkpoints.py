@@ -297,6 +297,30 @@ def test_what_the_hub_does_not_give_is_one_line(case, monkeypatch):
         locate("org/model", "v9")
 
 
+@pytest.mark.parametrize("weights", [True, False])
+def test_the_file_of_an_experiment_is_no_checkpoint(weights, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine")
+    with pytest.raises(
+        UserError, match=r"mine\.yaml' is no checkpoint.*; glue-bench run .*runs it"
+    ):
+        locate(str(path), weights=weights)
+
+
+def test_a_folder_of_results_folders_is_no_checkpoint(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "plan.json").touch()
+    with pytest.raises(UserError, match=r"holds folders of results, such as '.*/mine', and no che"):
+        locate(str(tmp_path))
+
+
+def test_a_file_of_another_kind_is_no_tupe_checkpoint(tmp_path):
+    path = tmp_path / "notes.pt"
+    path.write_text("no weights at all")
+    with pytest.raises(UserError, match=r"model: it is damaged, or another kind of file$"):
+        read_checkpoint(str(path))
+
+
 @pytest.mark.parametrize(
     "name", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all", "runs/arms/untied", "my.pt"]
 )

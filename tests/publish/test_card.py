@@ -154,6 +154,24 @@ def test_of_rows_that_are_not_the_official_ones_nothing_is_stated(bench):
     assert "or not exactly the official rows" in text
 
 
+def test_a_card_names_the_tasks_of_missing_runs(finished):
+    finished.expect("cola", seed=1)
+    finished.plan()
+    assert "- Planned runs of CoLA are missing." in card(finished.path).text
+
+
+def test_a_card_of_all_planned_runs_names_none(finished):
+    assert "missing" not in card(finished.path).text
+
+
+def test_a_model_without_one_of_its_files_is_refused_by_the_name_of_the_file(two_models):
+    next(two_models.path.glob("cells/*/model/model.safetensors")).unlink()
+    with pytest.raises(
+        UserError, match=r"model/model\.safetensors: No such file or directory; del"
+    ):
+        card(two_models.path)
+
+
 def test_a_card_without_models_has_text_and_scores_alone(finished):
     model_card = card(finished.path)
     assert set(model_card.files) == {"README.md", RESULTS_FILE}

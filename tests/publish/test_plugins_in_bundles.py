@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 from helpers import tiny_runs
+from transformers import AutoModelForSequenceClassification
 
-from glue_bench import export, verify
+import glue_bench
+from glue_bench import card, export, verify
+from glue_bench.errors import UserError
+from glue_bench.publish.card import write_card
 
 CODE = """
 from pathlib import Path
@@ -29,7 +33,9 @@ def finished(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("finished")
     plugin = place / "my variant.py"
     plugin.write_text(CODE.format(marker=place / "was-run"))
-    values = tiny_runs.experiment(arms=["mine"], plugins=[str(plugin)])
+    values = tiny_runs.experiment(
+        arms=["mine"], tasks=["cola"], plugins=[str(plugin)], finetuning={"keep": "all"}
+    )
     folder = tiny_runs.run(values, place / "runs")
     tiny_runs.forget_plugins()
     return folder
@@ -80,3 +86,23 @@ def test_a_changed_text_is_a_fault_and_a_missing_one_is_unknown(folder):
     path.unlink()
     assert faults(folder) == []
     assert plugins_check(folder).result == "0 have the digests of their folders, 1 unknown"
+
+
+def test_a_card_has_the_plugin_and_loads_it(finished, tmp_path):
+    model_card = card(finished)
+    write_card(model_card, tmp_path / "out")
+    copy = tmp_path / "out" / "my_variant.py"
+    assert copy.read_bytes() == (finished.parents[1] / "my variant.py").read_bytes()
+    assert 'load_plugins(hf_hub_download("REPOSITORY", "my_variant.py"))' in model_card.text
+    glue_bench.load_plugins(str(copy))
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert model.config.variant == "mine"
+    tiny_runs.forget_plugins()
+
+
+def test_a_card_of_models_whose_plugin_is_gone_is_refused(folder):
+    shutil.rmtree(folder / "plugins")
+    with pytest.raises(
+        UserError, match=r"has not kept the plugin of .*; put it back into plugins/"
+    ):
+        card(folder)

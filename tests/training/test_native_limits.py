@@ -163,6 +163,15 @@ def test_an_error_says_that_code_of_a_checkpoint_never_runs(texts, tmp_path, pla
         plan_of(folder, tasks=["rte"])
 
 
+def test_an_error_names_a_kind_of_model_that_classifies_no_texts(texts, tmp_path, plan_of):
+    folder = save_checkpoint(tmp_path, "bert", texts)
+    edit_settings(folder, model_type="vit")
+    with pytest.raises(
+        UserError, match=r"model_type 'vit', and transformers .* no classifier of te"
+    ):
+        plan_of(folder, tasks=["rte"])
+
+
 def test_an_error_says_that_code_of_a_tokenizer_never_runs(texts, tmp_path):
     folder = save_checkpoint(tmp_path, "bert", texts)
     (folder / "tokenizer.json").unlink()
