@@ -4,9 +4,9 @@ stored ids.
 And every figure of the README and of a results page stands in the tables, at the printed precision
 and with its sign: a contrast (difference, interval, answer) is one row of statistics.csv; any other
 figure is a value of the folder's tables, of its experiment file, or of the page of benchmarks that
-it links. The README may take from all tables, and from the papers' tables. Pages of
-docs/explanation/ may take from the folders that they link, with their analyses. A figure in a code
-quote counts, too.
+it links. The README may take from all tables, and from the papers' tables. A figure in a code quote
+counts, too. Of pages of docs/explanation/ the intervals are read here, and all figures by
+test_explained_figures.
 """
 
 import csv
@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.figures import figures_in, is_shown, prose
 
 import glue_bench
 from glue_bench.config import SCRATCH, load_experiment
@@ -181,15 +182,13 @@ CONTRAST = re.compile(
     re.MULTILINE,
 )
 INTERVAL = re.compile(r"\(([-+]\d+\.\d+) to ([-+]\d+\.\d+)\b")
-NUMBER = re.compile(r"(?<![\w.,/-])[-+]?\d[\d,]*(?:\.\d+)?(?: million|%|k\b|M\b)?(?![\w/]|[.-]\d)")
-UNITS = {" million": 1e6, "M": 1e6, "k": 1e3, "%": 1.0}
 
 
 def tables(page: str) -> list[Path]:
     """Return the tables that a page may take from.
 
     They are those of its folder and of the folders that continue it. The README may take from all,
-    and a page of docs/explanation/ from the folders that it links, their analyses included.
+    and a page of docs/explanation/ from the folders that it links.
     """
     text = (ROOT / page).read_text("utf-8")
     is_explanation = page.startswith("docs/")
@@ -199,8 +198,6 @@ def tables(page: str) -> list[Path]:
         is_own = page == "README.md" or folder.name.startswith(name)
         if is_explanation:
             is_own = f"results/{folder.name}/" in text
-            if is_own:
-                paths += [*folder.glob("analysis*/*.csv"), *folder.glob("analysis*/*.md")]
         if is_own:
             paths += [path for path in folder.glob("*.*") if TABLE.fullmatch(path.name)]
     return paths
@@ -218,21 +215,6 @@ def sources(page: str) -> list[Path]:
     if "(../../benchmarks/README.md" in (ROOT / page).read_text("utf-8"):
         paths.append(benchmarks)
     return paths
-
-
-def is_shown(text: str, values: float | np.ndarray) -> bool:
-    """Return whether one of the values is printed as this text; without a sign the text may be a
-    size.
-    """
-    unit = next((unit for unit in UNITS if text.endswith(unit)), "")
-    number = text.removesuffix(unit).replace(",", "")
-    signs = (1,) if text[0] in "+-" else (1, -1)
-    decimals = len(number.partition(".")[2])
-    half_step = 0.5 * 10**-decimals + 1e-9
-    scale = UNITS.get(unit, 1.0)
-    printed = float(number)
-    scaled = np.asarray(values) / scale
-    return any(np.any(np.abs(sign * scaled - printed) <= half_step) for sign in signs)
 
 
 def statistics_rows(page: str) -> list[dict[str, str]]:
@@ -305,29 +287,11 @@ def values(page: str) -> np.ndarray:
     return np.array([*numbers])
 
 
-def prose_of(page: str) -> str:
-    """Return the text of a page without code, comments, addresses and versions of programs."""
-    text = (ROOT / page).read_text("utf-8")
-    text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL).replace("\n", " ")
-    text = re.sub(r"`([-+\d.,%]+(?: to [-+\d.,%]+)?)`", r"\1", text)  # a figure, and no code
-    return re.sub(r"\]\([^)]*\)|https?://\S+|`[^`]*`|\b(?:torch|Python) \d[\d.]*", " ", text)
-
-
-def test_every_page_of_explanations_that_quotes_a_results_folder_is_checked():
-    quoting = [
-        path for path in ROOT.glob("docs/explanation/*.md") if "/results/" in path.read_text()
-    ]
-    assert sorted(str(path.relative_to(ROOT)) for path in quoting) == EXPLANATIONS
-
-
-@pytest.mark.parametrize("page", PAGES + EXPLANATIONS)
+@pytest.mark.parametrize("page", PAGES)
 def test_every_figure_stands_in_the_tables(page):
-    """Figures are the numbers with decimals, a sign, a unit or thousands."""
-    text = prose_of(page)
+    text = prose((ROOT / page).read_text("utf-8"))
     made_up: list[str] = []
-    for figure in NUMBER.finditer(text):
-        if not re.search(r"\.\d|^[-+]\d|,\d{3}|%|million|k|M", figure[0]):
-            continue
+    for figure in figures_in(text):
         if not is_shown(figure[0], values(page)):
             made_up.append(text[max(0, figure.start() - 30) : figure.end() + 12])
     assert made_up == []
