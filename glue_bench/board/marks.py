@@ -142,8 +142,8 @@ def _arms_with_fewer_pretrainings(
     planned = board.cells["pretraining_seed"].nunique()
     for measure in PRETRAINING_MEASURES:
         seeds: dict[str, int] = {}
-        # If other arms were converted from an arm, the number in the arm's block counts. It comes
-        # first.
+        # An arm is in its block, and again in a group of conversions if others were made from it.
+        # Blocks come first, so that the number in the block is the last one here, which stays.
         for estimate in reversed(estimates.get(measure, [])):
             seeds |= estimate.seeds
         seeds_by_measure[measure] = seeds
@@ -156,13 +156,13 @@ def _arms_with_fewer_pretrainings(
 
 def gave_one_answer(board: Board, group: Group, column: str) -> bool:
     """Return whether all reported runs of a group gave one answer to all rows of a column."""
-    task, place = scored_columns()[column]
+    task, split = scored_columns()[column]
     last_runs = board.runs.loc[board.runs["last"], "cell_id"]
     cells = board.reported
     cells = cells[(cells["task"] == task) & cells["arm"].isin(group.arms)]
     if cells.empty or not cells["cell_id"].isin(last_runs).all():
         return False
-    return all(place in places for places in cells["collapsed"])
+    return all(split in splits for splits in cells["collapsed"])
 
 
 def unlike_arms(board: Board, group: Group) -> set[str]:

@@ -180,8 +180,8 @@ class Resources(Section):
         if self.gpus > 1 and not self.gpus.is_integer():
             yield f"gpus {self.gpus:g} is neither a share of one GPU nor a whole number"
 
-    def fitting(self, gpus: float) -> int:
-        """Count the jobs that `gpus` GPUs have room for. A job's share is one of a single GPU."""
+    def jobs_on(self, gpus: float) -> int:
+        """Count the jobs that run on so many GPUs at a time. A job's share is of a single GPU."""
         if self.gpus < 1:
             return int(gpus) * int(1 / self.gpus)
         return int(gpus / self.gpus)

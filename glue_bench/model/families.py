@@ -18,7 +18,7 @@ from glue_bench.model.configuration import EncoderConfig
 
 Pairs = tuple[tuple[str, str], ...]
 
-HEAD = ("dense.", "head_norm.", "decoder.bias")
+HEAD_NAMES = ("dense.", "head_norm.", "decoder.bias")
 """Our names of a masked-LM head. The decoder's weight is the token table."""
 TABLE_PAIRS: Pairs = (
     ("embeddings.word_embeddings.", "variant.words."),
@@ -37,7 +37,7 @@ BERT_BLOCKS: Pairs = (
     ("encoder.layer.#.output.dense.", "blocks.#.down."),
     ("encoder.layer.#.output.LayerNorm.", "blocks.#.norm."),
 )
-_SAME_NAMES = (
+_SHARED_SETTINGS = (
     "vocab_size",
     "hidden_size",
     "num_hidden_layers",
@@ -53,7 +53,7 @@ _SAME_NAMES = (
     "layer_norm_eps",
     "pad_token_id",
 )
-BERT_SETTINGS = {name: name for name in _SAME_NAMES}
+BERT_SETTINGS = {name: name for name in _SHARED_SETTINGS}
 """Our names of settings, and BERT's, which are the same."""
 
 
@@ -64,7 +64,7 @@ class Family:
     Attributes:
         prefix: The text before the encoder's names in a model with a head.
         encoder: Pairs of names of the encoder.
-        head: The checkpoint's names of HEAD.
+        head: The checkpoint's names of HEAD_NAMES.
         settings: Our names of settings, and the checkpoint's.
         fixed: Values of settings that the checkpoint does not have.
         counts_from_padding: Whether positions are counted from pad_token_id + 1 (fairseq's
@@ -101,7 +101,7 @@ class Family:
         weights: dict[str, Tensor] = {}
         head: dict[str, Tensor] = {}
         for our_name, their_name in self.rename(raw).items():
-            part = head if our_name.startswith(HEAD) else weights
+            part = head if our_name.startswith(HEAD_NAMES) else weights
             part[our_name] = raw[their_name].float()
         _stack_projections(weights)
         positions = weights.get("variant.positions.weight")
@@ -111,7 +111,7 @@ class Family:
 
     def rename(self, names: Iterable[str]) -> dict[str, str]:
         """Return the checkpoint's name by our name, for every name that has a pair."""
-        pairs = (*self.encoder, *zip(self.head, HEAD, strict=True))
+        pairs = (*self.encoder, *zip(self.head, HEAD_NAMES, strict=True))
         their_names: dict[str, str] = {}
         for name in names:
             # Checkpoints converted from TensorFlow (bert-base-uncased) say gamma and beta.
@@ -146,8 +146,8 @@ def _stack_projections(weights: dict[str, Tensor]) -> None:
 
 ROBERTA = Family(
     prefix="roberta.",
-    # Released RoBERTa files carry a pooler that no objective trained; like transformers, start
-    # afresh.
+    # The pooler of RoBERTa's files is left out: nothing has trained it. As in transformers, a
+    # classifier begins with a fresh one.
     encoder=(*TABLE_PAIRS, *BERT_BLOCKS),
     head=("lm_head.dense.", "lm_head.layer_norm.", "lm_head.bias"),
     settings=BERT_SETTINGS,
@@ -243,6 +243,6 @@ TUPE = Family(
     fixed={
         "type_vocab_size": 0,
         "layer_norm_eps": 1e-5,
-        "pad_token_id": 1,
-    },  # fairseq's vocabularies begin with <s>, <pad>, </s>
+        "pad_token_id": 1,  # fairseq's vocabularies begin with <s>, <pad>, </s>
+    },
 )

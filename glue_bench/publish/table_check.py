@@ -23,7 +23,7 @@ def check_tables(folder: Path) -> Check:
         fault = f"{CELLS}/: no tables can be made ({error}); get them anew"
         return Check("tables", "cannot be made", (fault,))
 
-    right = 0
+    right_tables = 0
     faults = []
     for name in TABLE_FILES:
         path = folder / name
@@ -38,9 +38,9 @@ def check_tables(folder: Path) -> Check:
         if fault:
             faults.append(f"{name}: {fault}; {REWRITE_ADVICE.format('its tables')}")
         elif stored is not None:
-            right += 1
+            right_tables += 1
 
-    result = f"{right} recompute byte for byte"
+    result = f"{right_tables} recompute byte for byte"
     unchecked = _unchecked_tables(folder)
     if unchecked:
         result = f"{result}; not checked: {', '.join(unchecked)}"
@@ -79,5 +79,6 @@ def _table_fault(stored: bytes | None, expected: bytes | None) -> str:
 
 
 def _unchecked_tables(folder: Path) -> list[str]:
+    """Return the names of Markdown and CSV files that are no tables of this program."""
     names = {path.name for path in folder.iterdir() if path.suffix in (".md", ".csv")}
     return sorted(names - {*TABLE_FILES})

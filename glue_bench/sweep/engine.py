@@ -75,14 +75,14 @@ class Engine:
         Raises:
             UserError: what the engine needs is not there.
         """
-        from glue_bench.sweep.worker import Worker, room_here
+        from glue_bench.sweep.worker import Worker, workers_with_room
 
         resources = inputs.experiment.resources
         if self.slurm is not None:
             return Slurm(make_worker, resources, inputs.store, TimeEstimate(plan), self.slurm)
         workers = self.workers
         if workers == AS_MANY_AS_FIT:  # Ray counts the room of a cluster
-            workers = None if self.address else room_here(resources, compute)
+            workers = None if self.address else workers_with_room(resources, compute)
         if workers or self.address:
             return Ray(make_worker, resources, workers=workers, address=self.address)
         return Inline(Worker(inputs, compute))

@@ -217,7 +217,7 @@ class Ray(Executor):
         """Return how many actors a machine with these resources has room for."""
         room = int(node.get("CPU", 0) // self.resources.cpus)
         if self.resources.gpus:
-            room = min(room, int(self.resources.fitting(node.get("GPU", 0))))
+            room = min(room, int(self.resources.jobs_on(node.get("GPU", 0))))
         return room
 
     def submit(self, job: Job) -> None:

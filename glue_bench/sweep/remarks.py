@@ -9,7 +9,7 @@ import torch
 from glue_bench.sweep.executors import Executor
 from glue_bench.sweep.jobs import WorkLeft, has_other_rate
 from glue_bench.sweep.reasons import OTHER_RATE
-from glue_bench.sweep.worker import room_here
+from glue_bench.sweep.worker import workers_with_room
 from glue_bench.training.device import Compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.trial import compute_of
@@ -173,7 +173,7 @@ def cores_that_are_idle(situation: Situation) -> Iterator[str]:
     for name in {job.arm for job in jobs}:
         threads = situation.compute.threads_for(inputs.arms[name].start.hidden_size)
         is_narrow = is_narrow and threads == 1
-    cores = room_here(inputs.experiment.resources, situation.compute)
+    cores = workers_with_room(inputs.experiment.resources, situation.compute)
     if situation.executor.in_parallel or not is_narrow or inputs.experiment.name == DEMO:
         return
     if cores and len(jobs) > 1:

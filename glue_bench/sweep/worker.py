@@ -48,22 +48,22 @@ def make_worker(
     return Worker(Inputs(experiment, folder), choose_compute(device, precision, graph))
 
 
-def room_here(resources: Resources, compute: Compute) -> int | None:
+def workers_with_room(resources: Resources, compute: Compute) -> int | None:
     """Return how many workers this machine has room for; None if one process is as fast.
 
     One process is as fast on a GPU that is not shared. On CPUs, a worker gets `resources.cpus` of
     the threads that PyTorch uses by itself, which is one for each permitted core.
     """
-    fits = compute.threads // resources.cpus
+    count = compute.threads // resources.cpus
     if resources.gpus:
-        fits = min(fits, resources.fitting(torch.cuda.device_count()))
+        count = min(count, resources.jobs_on(torch.cuda.device_count()))
     elif compute.device.type != "cpu":
         return None
-    return fits if fits > 1 else None
+    return count if count > 1 else None
 
 
 class Worker:
-    """Runs jobs one after another. A failing job ends itself, never the sweep."""
+    """A worker runs jobs one after another. A failing job ends itself, never the sweep."""
 
     def __init__(self, inputs: Inputs, compute: Compute) -> None:
         self.inputs = inputs
@@ -146,6 +146,7 @@ class Worker:
             nonlocal written_at
             if step and time.monotonic() < written_at + MIN_REPORT_SECONDS:
                 return
+            # After step 0, with which a job or its next attempt begins, a step is written at once.
             written_at = time.monotonic() if step else -math.inf
             progress = values.Progress(
                 id=job_id,
@@ -168,6 +169,7 @@ class Worker:
 
 
 def _finite_or_none(loss: Callable[[], float] | None) -> float | None:
+    """Compute a loss; None if there is none, or it is not finite, which JSON cannot have."""
     if loss is None:
         return None
     value = loss()

@@ -250,7 +250,7 @@ def test_queries_and_keys_of_added_positions_by_hand_in_every_kind_of_encoder(si
 
 
 def random_text(sequences: int, lengths: tuple[int, ...], **options) -> HeldOut:
-    """Random words in sequences of these lengths, one after the other."""
+    """Return random words in sequences of these lengths, one after the other."""
     tokenizer = train_tokenizer(SENTENCES, 150)
     generator = np.random.default_rng(0)
     rows = []

@@ -53,7 +53,7 @@ def subject_with(model: EncoderForMaskedLM, text: HeldOut) -> SimpleNamespace:
 
 @torch.no_grad()
 def likelihood(model, text, ids: list[int], places: list[int], segments: torch.Tensor) -> float:
-    """The log-probability of the tokens at these places, each masked by itself."""
+    """Return the log-probability of the tokens at these places, each masked by itself."""
     total = 0.0
     for place in places:
         masked = torch.tensor([ids])

@@ -32,7 +32,7 @@ def folder(finished, tmp_path) -> Iterator[Path]:
 
 
 def analysed_variants(folder: Path) -> list[str]:
-    """The variants of the encoders that are measured of an experiment."""
+    """Return the variants of the encoders that are measured of an experiment."""
     return list(analyse(folder, sequences=8, only="dimensions").subjects["variant"])
 
 

@@ -17,7 +17,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 def run(script, *arguments):
-    """What the script prints, and the rounds of its JSON file where it is asked for one."""
+    """Return what the script prints, and the rounds of its JSON file where it is asked for one."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(BENCHMARKS.parent)}
     command = [sys.executable, BENCHMARKS / script, *map(str, arguments)]
     done = subprocess.run(

@@ -23,7 +23,7 @@ def lines(path, documents):
 
 
 def lm_eval_line(number, accuracy, **changes):
-    """One line of `samples_TASK_DATE.jsonl`, with the keys that lm-eval logs."""
+    """Return one line of `samples_TASK_DATE.jsonl`, with the keys that lm-eval logs."""
     document = {
         "doc_id": number,
         "doc": {"question": f"Is {number} even?"},
@@ -43,7 +43,7 @@ def lm_eval_line(number, accuracy, **changes):
 
 
 def every_eval_line(number, score, model="org/model"):
-    """One line of Every Eval Ever's instance-level file, single turn."""
+    """Return one line of Every Eval Ever's instance-level file, single turn."""
     return {
         "schema_version": "0.3.0",
         "evaluation_id": "e1",

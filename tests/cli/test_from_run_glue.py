@@ -43,19 +43,19 @@ OLDER = {"warmup_ratio", "overwrite_output_dir"}
 
 
 def rows() -> list[tuple[str, str]]:
-    """Both cells of each row of the tables."""
+    """Return both cells of each row of the tables."""
     cells = re.findall(r"^\| (.+?) \| (.+?) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
     return [row for row in cells if row[0] != "run_glue.py"]
 
 
 def options_of_theirs() -> set[str]:
-    """The options on the left."""
+    """Return the options on the left."""
     lefts = " ".join(left for left, _ in rows())
     return set(re.findall(r"--(\w+)", lefts))
 
 
 def lines_of_ours() -> list[str]:
-    """The options on the right, as one would type them."""
+    """Return the options on the right, as one would type them."""
     lines: list[str] = []
     for _, right in rows():
         lines += re.findall(r"`(--[^`]+)`", right)

@@ -40,7 +40,7 @@ def words_of(option: str, given) -> list[str]:
 
 
 def options_of(run: Mock) -> dict:
-    """The options of the call, without the console, and tuples as lists."""
+    """Return the options of the call, without the console, and tuples as lists."""
     options = {}
     for name, value in run.call_args.kwargs.items():
         if name != "console":

@@ -36,7 +36,7 @@ def _own_cache(tmp_path, monkeypatch):
 
 
 def whole():
-    """The task as the library `datasets` has it."""
+    """Return the task as the library `datasets` has it."""
     splits = {name: datasets.Dataset.from_dict(columns) for name, columns in SPLITS.items()}
     return datasets.DatasetDict(splits).cast_column("label", datasets.ClassLabel(names=NAMES))
 

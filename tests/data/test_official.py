@@ -24,7 +24,7 @@ def mapped(frame, change):
 
 
 def in_quotes(text):
-    """A text as csv.writer writes it where quotes are in it."""
+    """Return a text as csv.writer writes it where quotes are in it."""
     return '"{}"'.format(text.replace('"', '""')) if '"' in text else text
 
 
@@ -69,7 +69,7 @@ def test_label_ids_in_another_order_are_named(task, split):
 
 
 def of_official_size(task, **facts):
-    """Data with the official number of rows that are all alike."""
+    """Return data with the official number of rows that are all alike."""
     columns = ["text_a", "text_b"][: len(TASKS[task].texts)]
     splits = {}
     for name, split in TASKS[task].splits.items():

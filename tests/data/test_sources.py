@@ -239,7 +239,7 @@ def test_splits_are_those_of_the_task_and_never_repeat_a_text(task):
 
 
 def official(task: str, **changes: int) -> TaskData:
-    """Data with as many rows as the official one has, but for the splits in `changes`."""
+    """Return data with as many rows as the official one has, but for the splits in `changes`."""
     sizes = {name: split.rows for name, split in TASKS[task].splits.items()} | changes
     frames = {}
     for name, rows in sizes.items():

@@ -108,7 +108,7 @@ def findings_after(**changes: Callable[[bytes], bytes]) -> list[str]:
 
 
 def row(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """The row of index 5 is changed."""
+    """Return a change of a file in which only the row of index 5 is changed."""
 
     def change_content(content: bytes) -> bytes:
         lines = content.split(b"\n")

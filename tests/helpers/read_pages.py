@@ -212,10 +212,8 @@ def contrast(first: str, second: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def texts_of(figure):
-    """Draw a figure without pixels, and return all texts in it, each of which must lie inside
-    the figure.
-    """
+def check_texts(figure):
+    """Draw a figure without pixels, check that all texts lie inside it, and return the texts."""
     from matplotlib.text import Text
 
     from glue_bench.pages.figure_style import paper_style

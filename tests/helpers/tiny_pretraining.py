@@ -169,7 +169,7 @@ class Tiny:
         scratch: Any = None,
         **settings: Any,
     ) -> "Tiny":
-        """One whose text, tokenizer and checkpoints lie in a folder."""
+        """Make one whose text, tokenizer and checkpoints lie in a folder."""
         path.mkdir(exist_ok=True)
         (path / "text.txt").write_text("\n".join(counting()))
         word_tokenizer().save_pretrained(path / "words")

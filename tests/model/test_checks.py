@@ -27,7 +27,7 @@ def additive() -> Start:
 
 
 def trained(variant: str, **weights: Tensor) -> Start:
-    """Random weights that count as trained with a variant, some of them replaced."""
+    """Return random weights that count as trained with a variant, some of them replaced."""
     config = encoder_config(variant, origin="pretrained")
     weights = random_model(EncoderModel, config).state_dict() | weights
     return Start(config, weights, "pretrained", name="folder/of-weights")

@@ -76,7 +76,7 @@ def test_the_input_is_the_equation_of_its_variant(variant, start):
 
 
 def apart(size: float) -> Start:
-    """An additive encoder whose words, and positions, each have half of the dimensions.
+    """Return an additive encoder whose words, and positions, each have half of the dimensions.
 
     The words are `size` times as long. All rows have mean 0 and the same length, so that the
     deviation of a sum is sqrt(1 + size^2) times that of p.

@@ -37,7 +37,7 @@ from glue_bench.model.variants.options import SEGMENT_PLACES
 
 
 def additive(folder: Path, family: str = "bert") -> Start:
-    """A random additive checkpoint of a family."""
+    """Return a random additive checkpoint of a family."""
     return read_checkpoint(saved(folder, transformers.AutoModel.from_config, family)[1])
 
 

@@ -25,7 +25,7 @@ ENVIRONMENTS = {("add", 1): CHIP, ("add", 2): CHIP, ("none", 1): CHIP, ("none", 
 
 
 def curve_point(step, loss, tokens):
-    """A point of a curve of losses."""
+    """Return a point of a curve of losses."""
     return {
         "step": step,
         "tokens": tokens,
@@ -139,7 +139,7 @@ def test_the_page_has_the_means_over_both_seeds(results, title, expected):
 
 
 def facts_of(results):
-    """The facts below the table."""
+    """Return the facts below the table."""
     _, facts, *_ = read_markdown(to_markdown(budget_page(results)))
     return dict(facts.texts)
 

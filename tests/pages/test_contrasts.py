@@ -30,7 +30,7 @@ def fill(bench, accuracies=None, seeds=2):
 
 
 def rows_of(page):
-    """The texts of the first table, as Markdown has them."""
+    """Return the texts of the first table, as Markdown has them."""
     first, *_ = read_markdown(to_markdown(page))
     return first.texts
 
@@ -141,7 +141,7 @@ def test_without_runs_no_number_of_seeds_can_be_computed(bench, refused):
 
 
 def tables_of(page, title):
-    """The tables whose titles begin with this text."""
+    """Return the tables whose titles begin with this text."""
     return [table for table in page.tables if table.title.startswith(title)]
 
 

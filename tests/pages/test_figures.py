@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import numpy as np
 import pytest
-from helpers.read_pages import contrast, linear, texts_of
+from helpers.read_pages import check_texts, contrast, linear
 
 from glue_bench.board.compare import open_comparison
 from glue_bench.pages.figure_files import NO_DATES, figure_bytes, save_figure
@@ -57,11 +57,17 @@ READERS = {
 }
 """The matrices of colour blindness on linear light (Machado, Oliveira & Fernandes 2009)."""
 LIGHT = {colour: colour for colour in ON_DARK}
+MIN_CONTRAST_OF_LINES = 3.0
+MIN_CONTRAST_OF_TEXT = 4.5
+"""The contrasts that WCAG 2.1 asks for (1.4.11 and 1.4.3, level AA)."""
+MIN_DIFFERENCE = 18
+MIN_DIFFERENCE_IN_GREY = 5
+"""Distances in CIELAB, in which about 2 is just seen."""
 on_both_pages = pytest.mark.parametrize("colours", [LIGHT, ON_DARK], ids=["light", "dark"])
 
 
 def lab(colour, reader="none"):
-    """CIELAB of a colour as a reader with this kind of colour blindness sees it."""
+    """Return a colour in CIELAB as a reader with this kind of colour blindness sees it."""
     light = READERS[reader] @ linear(colour)
     perceived = np.clip(light, 0, 1)
     white = TO_XYZ @ np.ones(3)
@@ -75,15 +81,15 @@ def lab(colour, reader="none"):
 @on_both_pages
 def test_lines_and_text_stand_out_from_the_page(colours):
     for name in SERIES:
-        assert contrast(colours[name], colours[PAPER]) >= 3.0
+        assert contrast(colours[name], colours[PAPER]) >= MIN_CONTRAST_OF_LINES
     for name in (INK, MUTED_COLOUR):
-        assert contrast(colours[name], colours[PAPER]) >= 4.5
+        assert contrast(colours[name], colours[PAPER]) >= MIN_CONTRAST_OF_TEXT
 
 
 @on_both_pages
 def test_series_stand_out_from_each_other_in_grey(colours):
     lightness = sorted(lab(colours[name])[0] for name in SERIES)
-    assert np.diff(lightness).min() >= 5
+    assert np.diff(lightness).min() >= MIN_DIFFERENCE_IN_GREY
 
 
 @on_both_pages
@@ -91,7 +97,7 @@ def test_series_stand_out_from_each_other_in_grey(colours):
 def test_series_stand_out_from_each_other_for_every_reader(colours, reader):
     for first, second in combinations(SERIES, 2):
         difference = lab(colours[first], reader) - lab(colours[second], reader)
-        assert np.linalg.norm(difference) >= 18
+        assert np.linalg.norm(difference) >= MIN_DIFFERENCE
 
 
 @pytest.mark.parametrize("mark", ["linestyle", "marker"])
@@ -116,8 +122,9 @@ def test_a_legend_stays_inside_its_figure(labels):
         for label in labels:
             axes.plot([0, 1], label=label)
         legend_below(figure)
-    names = [text for text in texts_of(figure) if text[0] in "acxy"]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(names) == len(labels)
+    assert set(names) <= set(check_texts(figure))
 
 
 @paper_style()
@@ -164,7 +171,7 @@ def test_a_picture_has_300_pixels_an_inch(saved):
 
 
 def element_styles(root) -> str:
-    """The styles of all elements of an SVG."""
+    """Return the styles of all elements of an SVG in one text."""
     return "".join(element.get("style", "") for element in root.iter())
 
 
@@ -197,6 +204,7 @@ def test_the_pictures_beside_the_results_are_those_that_the_results_give():
 
 
 COLUMNS = ["average", "cola", "swap_1"]
+MARKERS_OF_VERDICTS = "^vox"
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +218,7 @@ def forest(study):
 
 
 def points_of(axes, markers):
-    """The points (row, value) that are drawn with one of the markers."""
+    """Return the points (row, value) that are drawn with one of the markers."""
     points = []
     for line in axes.lines:
         if str(line.get_marker()) in markers:
@@ -219,7 +227,7 @@ def points_of(axes, markers):
 
 
 def segments_of(axes):
-    """The intervals (low, row, high, row) that are drawn."""
+    """Return the intervals (low, row, high, row) that are drawn."""
     segments = set()
     for lines in axes.collections:
         for segment in lines.get_segments():
@@ -228,23 +236,25 @@ def segments_of(axes):
 
 
 def rows_of_panel(study, column):
-    """The rows of a panel that have a difference, each at its place."""
-    order = arm_forest_rows(study, "validation_loss").index
-    places = [*range(9), *(place + 0.5 for place in range(9, 16))]
-    rows = arm_forest_rows(study, column).reindex(order).assign(place=places)
+    """Return the rows of a panel that have a difference, each at its place.
+
+    The rows of contrasts that were not planned come last, half a row further down.
+    """
+    is_planned = arm_forest_rows(study, "validation_loss")["planned"].astype(bool)
+    places = np.arange(len(is_planned)) + np.where(is_planned, 0.0, 0.5)
+    rows = arm_forest_rows(study, column).reindex(is_planned.index).assign(place=places)
     return rows.dropna(subset="difference")
 
 
 def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column(study, forest):
     labels = [label.get_text() for label in forest.axes[0].get_yticklabels()]
+    planned = arm_forest_rows(study, "validation_loss")["planned"]
     expected = []
-    for (arm, reference), is_planned in arm_forest_rows(study, "validation_loss")[
-        "planned"
-    ].items():
+    for (arm, reference), is_planned in planned.items():
         star = "" if is_planned else "*"
         expected.append(f"{arm} - {reference}{star}")
     assert labels == expected
-    assert "* not planned" in texts_of(forest)
+    assert "* not planned" in check_texts(forest)
 
 
 @pytest.mark.parametrize("column", COLUMNS)
@@ -262,7 +272,7 @@ def test_a_panel_of_a_forest_draws_differences_intervals_and_a_dot_for_each_seed
     axes = forest.axes[COLUMNS.index(column)]
     rows = rows_of_panel(study, column)
     differences = zip(rows["place"], rows["difference"], strict=True)
-    assert set(points_of(axes, "^vox")) == set(differences)
+    assert set(points_of(axes, MARKERS_OF_VERDICTS)) == set(differences)
     assert len(points_of(axes, ".")) == rows["n_arm"].sum()
     intervals = zip(rows["low"], rows["place"], rows["high"], rows["place"], strict=True)
     assert set(intervals) <= segments_of(axes)

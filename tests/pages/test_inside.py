@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from helpers.read_pages import texts_of
+from helpers.read_pages import check_texts
 from helpers.stored import digest
 
 from glue_bench.analysis.chance import Analysis, Row, row
@@ -130,7 +130,7 @@ def written(tmp_path):
 
 
 def contents(folder):
-    """The bytes of the files of a folder, by name."""
+    """Return the bytes of the files of a folder, by name."""
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -216,7 +216,7 @@ def test_every_figure_has_its_texts_and_draws_its_values(tmp_path, is_read_again
     assert set(figures) == set(FIGURES) == set(DRAWN)
     for name, (texts, values) in DRAWN.items():
         figure = figures[name]
-        assert texts <= set(texts_of(figure)), name
+        assert texts <= set(check_texts(figure)), name
         sides: list[list[float]] = []
         for line in figure.axes[0].lines:
             sides += map(list, line.get_data())

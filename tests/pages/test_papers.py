@@ -158,12 +158,12 @@ def pretrained(*names, steps=100):
 
 
 def page_of(published, bench, **plan):
-    """The page of a table beside the experiment of a bench."""
+    """Return the page of a table beside the experiment of a bench."""
     return paper_page(published, read_results(bench.plan(**plan)))
 
 
 def cells_of(published, bench, **plan):
-    """The data of a page by model and column."""
+    """Return the data of a page by model and column."""
     return page_of(published, bench, **plan).data.set_index(["model", "column"])
 
 

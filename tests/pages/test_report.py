@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from helpers.read_pages import parse_html, read_html, read_markdown, texts_of
+from helpers.read_pages import check_texts, parse_html, read_html, read_markdown
 from helpers.stored import LONG, Bench, fill
 
 from glue_bench import report
@@ -45,7 +45,7 @@ def document(html):
 
 
 def attributes_of(document, tag, name):
-    """The values of an attribute of all elements with a tag."""
+    """Return the values of an attribute of all elements with a tag."""
     values = []
     for element, attribute, value in document.attributes:
         if (element, attribute) == (tag, name):
@@ -54,7 +54,7 @@ def attributes_of(document, tag, name):
 
 
 def part_of(made_report, title):
-    """The part with this title."""
+    """Return the part with this title."""
     (part,) = [part for part in made_report.parts if part.title == title]
     return part
 
@@ -126,7 +126,7 @@ def test_its_figures_are_in_the_file_and_have_titles(full_report, document):
     assert [figure.name for figure in figures] == ["contrasts", "differences"]
     assert attributes_of(document, "img", "alt") == [figure.title for figure in figures]
     words = {"none - add", f"{LONG[:9]}…{LONG[-8:]} - add", "worse"}
-    assert words <= set(texts_of(figures[0].figure))
+    assert words <= set(check_texts(figures[0].figure))
 
 
 NASTY = '</code><script>alert(1)</script><img src=x onerror="alert(1)">'

@@ -146,7 +146,7 @@ class Browser:
 
 
 def arms_in_order(browser):
-    """The arms of the first table from top to bottom."""
+    """Return the arms of the first table from top to bottom."""
     return [arm for arm, _ in browser.value(FIRST_TABLE)]
 
 

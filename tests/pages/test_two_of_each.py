@@ -56,13 +56,13 @@ def finish_right(bench, right, task="rte"):
 
 
 def tables_of(path):
-    """The tables of the leaderboard's page as Markdown has them."""
+    """Return the tables of the leaderboard's page as Markdown has them."""
     page = leaderboard_page(open_leaderboard(path))
     return read_markdown(to_markdown(page))
 
 
 def facts_of(path):
-    """The facts of the setup."""
+    """Return the facts of the setup."""
     (setup,) = [table for table in tables_of(path) if table.header[0] == "Setup"]
     return {row[0]: row[1] for row in setup.texts}
 

@@ -189,7 +189,7 @@ def test_rows_of_a_forest_have_the_highest_score_on_top(bench):
 
 
 def two_tables() -> Page:
-    """Two tables, the first one with two feet, captions and legends."""
+    """Return two tables, the first one with two feet, captions and legends."""
     frame = pd.DataFrame({"a": ["x_1", "y&2", "floor", "smallest"], "b": [-1.5, 2.25, 0.5, -0.004]})
     columns = {"a": Column("A"), "b": Column("B", 2)}
     bold = pd.DataFrame({"b": [True, False, True, False]})

@@ -1,5 +1,5 @@
-"""Belongs: a file beside a record that is of another run, or of another cell, is as good as not
-there.
+"""A file beside a record that belongs to another run or to another cell is not read: every reader
+answers as if the file were missing.
 """
 
 import shutil
@@ -22,22 +22,29 @@ PREDICTIONS, TESTS, MODELS = (
     "cells/*/tests.safetensors",
     "cells/*/model",
 )
+OLDER = "older runs"
+OTHER = "other cells"
 CASES = [
-    *product([PREDICTIONS], ("older runs", "other cells"), ("predictions()", "statistics")),
-    *product([TESTS], ("older runs", "other cells"), ("submit", "diagnostics", "predictions()")),
-    *product([MODELS], ("older runs", "other cells"), ["card"]),
-    *product(["labels/*"], ["older runs"], ("statistics", "predictions()")),
+    *product([PREDICTIONS], (OLDER, OTHER), ("predictions()", "statistics")),
+    *product([TESTS], (OLDER, OTHER), ("submit", "diagnostics", "predictions()")),
+    *product([MODELS], (OLDER, OTHER), ["card"]),
+    *product(["labels/*"], [OLDER], ("statistics", "predictions()")),
     *product(
         ["pretrainings/*/losses.safetensors", "pretrainings/*/sums.safetensors"],
-        ["older runs"],
+        [OLDER],
         ["leaderboard"],
     ),
 ]
+"""Which files are replaced, by the files of which runs, and who reads them.
+
+The files of older runs are those of the same cells. The files of other cells are older, too.
+"""
 
 
-def made(path: Path, bits: int, **runs: int) -> Path:
-    """An experiment with all that so many pretrainings of each arm leave, and the runs that
-    start from them.
+def make_experiment(path: Path, bits: int, **runs: int) -> Path:
+    """Make an experiment whose arms have `runs` pretrainings each, and two cells from each.
+
+    Experiments with other `bits` have the same jobs with other results.
     """
     folder = Folder(path / "toy", bits=bits)
     for arm, count in runs.items():
@@ -52,7 +59,7 @@ def made(path: Path, bits: int, **runs: int) -> Path:
 def folders(tmp_path_factory) -> list[Path]:
     """The experiment, and two older runs of it, whose bits are others."""
     place = tmp_path_factory.mktemp("made")
-    return [made(place / f"{bits}", bits, add=2, untied=2, none=1) for bits in range(3)]
+    return [make_experiment(place / f"{bits}", bits, add=2, untied=2, none=1) for bits in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +78,10 @@ def replace_path(old: Path, new: Path) -> None:
 
 
 def put(older: Path, folder: Path, pattern: str, shift: int = 0) -> None:
-    """Take files from an older run, perhaps each of the cell that many places further on."""
+    """Replace the files of a folder by files of an older run.
+
+    With a `shift` each file is replaced by that of a cell so many places further on.
+    """
     names = sorted(path.relative_to(older) for path in older.glob(pattern))
     for name, source in zip(names, names[shift:] + names[:shift], strict=True):
         replace_path(folder / name, older / source)
@@ -85,16 +95,19 @@ def test_what_a_file_says_that_is_not_the_records_changes_nothing(
     answers: list[str] = []
     for number, older in enumerate(folders[1:]):
         wrong = Path(shutil.copytree(folders[0], tmp_path / f"{number}" / "toy"))
-        for task in ("mnli", "rte") if kind == "other cells" else [""]:
-            put(older, wrong, pattern.replace("cells/*", f"cells/*{task}*"), shift=bool(task))
+        if kind == OLDER:
+            put(older, wrong, pattern)
+        else:
+            for task in ("mnli", "rte"):  # files of one task have the same shapes
+                put(older, wrong, pattern.replace("cells/*", f"cells/*{task}*"), shift=1)
         answers.append(read(reader, wrong, tmp_path / f"out{number}"))
     assert answers[0] == answers[1]
     assert answers[0] != right_answer(reader)
 
 
 def test_losses_that_are_not_the_records_are_said_and_their_arm_is_not_tested(tmp_path):
-    right = made(tmp_path / "0", 0, add=3, untied=3)
-    older = made(tmp_path / "1", 1, add=3, untied=3)
+    right = make_experiment(tmp_path / "0", 0, add=3, untied=3)
+    older = make_experiment(tmp_path / "1", 1, add=3, untied=3)
     name = min((right / "pretrainings").glob("untied-*")).name
     put(older, right, f"pretrainings/{name}/losses.safetensors")
     reason = glue_bench.statistics(right).set_index("column")["why"]["validation_loss"]
@@ -166,7 +179,8 @@ def test_a_run_starts_from_the_encoder_of_its_mnli_run_that_was_made_again(only_
         shutil.rmtree(model)
     with suppress(UserError):
         glue_bench.run(FROM_MNLI, results=tmp_path, precision="bf16")
-    assert not losses(folder, "rte") or losses(folder, "mnli") != before
+    if losses(folder, "rte"):  # else nothing has started from another encoder
+        assert losses(folder, "mnli") != before
 
 
 def reports(place: Path, steps: int) -> list[str]:
@@ -185,7 +199,8 @@ def reports(place: Path, steps: int) -> list[str]:
 
 
 def test_a_report_shows_no_analysis_of_other_weights(tmp_path):
+    """The analyses are of the weights after four steps."""
     first, second = reports(tmp_path, steps=4)
-    assert first != second
+    assert first != second  # each shows its analysis
     first, second = reports(tmp_path, steps=5)
-    assert first == second
+    assert first == second  # none shows an analysis

@@ -68,7 +68,7 @@ def test_a_variant_gives_the_numbers_that_it_gave(trained, variant):
 
 
 def same(folder: Path, as_in: dict[str, Any], *without: str) -> bool:
-    """Whether a folder has all bits that another one has, but what is called so."""
+    """Return whether a folder has all bits that another one has, but what is called so."""
     assert tiny_runs.differing_files(as_in, tiny_runs.bits(folder, *without)) == []
     return True
 

@@ -114,7 +114,7 @@ def read_packed(folder: Path) -> str:
 
 
 def trained(folder: Path) -> Inputs:
-    """The inputs of an experiment that trains a tokenizer on the text in a folder, and an
+    """Return the inputs of an experiment that trains a tokenizer on the text in a folder, and an
     encoder.
     """
     scratch = {

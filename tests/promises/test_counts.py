@@ -191,7 +191,7 @@ PROTOCOLS = [USUAL, *(USUAL | {key: value} for key, value in OTHER.items()), OTH
 
 
 def logs(folder, out):
-    """The logs of a folder by their names, without the second at which they were made."""
+    """Return the logs of a folder by their names, without the second at which they were made."""
     logs_by_name = {}
     for name in glue_bench.export(folder, out, format="eee", organization="us")["files"]:
         log = json.loads((out / name).read_bytes())

@@ -54,7 +54,7 @@ SNIPPETS = (
 
 
 def page(name: str) -> str:
-    """A page of docs/."""
+    """Return a page of docs/."""
     return PAGES[f"docs/{name}.md"]
 
 
@@ -304,7 +304,7 @@ def test_the_comparison_prints_what_the_page_shows(tmp_path, monkeypatch, glue_b
 
 
 def without_space(line: str) -> str:
-    """A row of a table without the space that aligns it, and without backslashes."""
+    """Return a row of a table without the space that aligns it, and without backslashes."""
     return re.sub(r"[\\\s]|-+:|:-+", "", line)
 
 

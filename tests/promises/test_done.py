@@ -69,12 +69,12 @@ class Study:
         return experiment
 
     def run(self, values: dict[str, Any] | None = None, **options: Any) -> Summary:
-        """What a run did, or would do."""
+        """Return what a run did, or would do."""
         given = {"results": self.place / "runs", "device": "cpu", "precision": "float32"} | options
         return glue_bench.run(values or self.values(), **given)
 
     def record(self, task: str, seed: int = 1) -> Record:
-        """The record of the cell on a task after the pretraining of a seed."""
+        """Return the record of the cell on a task after the pretraining of a seed."""
         for record in self.store.finished(self.plan).records.values():
             if record.cell.task == task and record.cell.pretraining_seed == seed:
                 return record
@@ -120,7 +120,7 @@ def study(finished_study, tmp_path) -> Study:
 
 
 def unfinished(study: Study) -> set[str]:
-    """The planned cells that tables have not."""
+    """Return the planned cells that tables have not."""
     cells = read_results(study.folder).cells
     return {*cells["cell_id"][~cells["finished"]]}
 
@@ -139,13 +139,13 @@ def left_out(study: Study) -> int:
 
 
 def faults(study: Study) -> list[str]:
-    """What verify says of records; tables are as they were written."""
+    """Return what verify says of records; tables are as they were written."""
     (verified,) = glue_bench.verify(study.folder)
     return [fault for check in verified.checks if check.name != "tables" for fault in check.faults]
 
 
 def refusal(study: Study) -> str:
-    """What submit says of the files that it has no predictions for."""
+    """Return what submit says of the files that it has no predictions for."""
     with pytest.raises(UserError) as caught:
         glue_bench.submit(study.folder, study.place / "add.zip")
     return str(caught.value)

@@ -55,7 +55,7 @@ def faulty(tmp_path, make_bert):
 
 
 def is_possible(message: str, verb: str) -> bool:
-    """Whether advice speaks of an experiment file, or of an option that the verb has."""
+    """Return whether advice speaks of an experiment file, or of an option that the verb has."""
     options = set(re.findall(r"(?<!\w)--[a-z-]+", message))
     assert options <= OPTIONS[verb]
     return bool(options) or "experiment file" in message

@@ -24,7 +24,7 @@ SCHEMAS = Path(__file__).with_name("every_eval_ever")
 
 @cache
 def validator(name: str) -> jsonschema.Draft7Validator:
-    """A schema of the project: of logs (`eval`), or of lines (`instance_level_eval`)."""
+    """Return a schema of the project: of logs (`eval`), or of lines (`instance_level_eval`)."""
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
     return jsonschema.Draft7Validator(schema)
 
@@ -52,7 +52,7 @@ def write(bench: Bench, out: Path, **plan: Any) -> dict[str, Written]:
 
 
 def two_arms(folder: Path) -> Bench:
-    """Two arms with three runs on RTE and MNLI, of which all predictions are stored."""
+    """Write two arms with three runs on RTE and MNLI, of which all predictions are stored."""
     bench = Bench(folder)
     for arm, accuracy in (("add", 0.6), ("untied", 0.8)):
         bench.finish_predicted("rte", arm, accuracy, spread=0.1)

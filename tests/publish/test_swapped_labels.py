@@ -30,7 +30,7 @@ def add_run(bench):
 
 
 def labels_in(zip_file: Path, name: str) -> set[str]:
-    """The labels that a file of a submission has."""
+    """Return the labels that a file of a submission has."""
     with zipfile.ZipFile(zip_file) as archive:
         lines = archive.read(name).decode().splitlines()
     return {line.partition("\t")[2] for line in lines[1:]}

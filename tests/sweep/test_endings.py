@@ -46,7 +46,7 @@ def ended(processes: list[psutil.Process], seconds: float) -> bool:
 
 
 def below(process: int, *titles: str) -> list[psutil.Process]:
-    """The processes below one whose commands hold one of these words."""
+    """Return the processes below one whose commands hold one of these words."""
     processes = []
     for child in psutil.Process(process).children(recursive=True):
         with contextlib.suppress(psutil.Error):

@@ -31,7 +31,7 @@ def evaluate(place, checkpoint, **options):
 
 
 def logits_of(folder, arm, task="mnli"):
-    """The logits of an arm's scored splits."""
+    """Return the logits of an arm's scored splits."""
     store = Store(folder)
     records = store.finished(store.plan()).records.values()
     (record,) = [r for r in records if (r.cell.arm, r.cell.task) == (arm, task)]
@@ -39,7 +39,7 @@ def logits_of(folder, arm, task="mnli"):
 
 
 def record_of(folder):
-    """The only record of a folder."""
+    """Return the only record of a folder."""
     store = Store(folder)
     (record,) = store.finished(store.plan()).records.values()
     return record

@@ -68,7 +68,7 @@ def classifier(tmp_path):
 
 
 def kept_config(folder, task, tiny, tmp_path):
-    """The config.json of a model for a task that starts from a checkpoint."""
+    """Return the config.json of a model for a task that starts from a checkpoint."""
     arms = [{"variant": "native", "checkpoint": str(folder)}]
     inputs = Inputs(
         load_experiment(tiny(arms=arms, checkpoint=None, tasks=[task])), tmp_path / "none"

@@ -34,7 +34,7 @@ def bert(make_bert) -> str:
 
 
 def models(summary) -> set[str]:
-    """The ids of the cells whose models lie there."""
+    """Return the ids of the cells whose models lie there."""
     return {path.parent.name for path in summary.folder.glob("cells/*/model")}
 
 
@@ -149,7 +149,7 @@ STAGED = {"arms": ["add"], "tasks": ["rte", "mnli", "cola"], "finetuning": {"fro
 
 
 def tasks_with_models(folder) -> set[str]:
-    """The tasks of the cells whose models lie there."""
+    """Return the tasks of the cells whose models lie there."""
     return {path.parent.name.split("-")[1] for path in folder.glob("cells/*/model")}
 
 

@@ -14,7 +14,7 @@ from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.sweep.plan import select
-from glue_bench.sweep.worker import room_here
+from glue_bench.sweep.worker import workers_with_room
 from glue_bench.training.device import Compute
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -401,4 +401,4 @@ def test_finished_cells_that_the_plan_leaves_out_are_said(sweep, tiny, half_fini
 def test_a_worker_takes_its_cpus_and_its_share_of_a_gpu(monkeypatch, cores, gpus, needs, expected):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     compute = Compute(torch.device("cuda" if gpus else "cpu"), bf16=False, threads=cores)
-    assert room_here(Resources(**needs), compute) == expected
+    assert workers_with_room(Resources(**needs), compute) == expected

@@ -41,7 +41,7 @@ PLAN = stub.plan(FIRST, *CELLS)
 
 
 def counts(*numbers: int) -> dict[str, int]:
-    """Jobs that are done, running, failed and missing."""
+    """Return jobs that are done, running, failed and missing."""
     return dict(zip(STATES, (*numbers, 0, 0, 0, 0), strict=False))
 
 
@@ -83,7 +83,7 @@ def test_the_longest_chain_of_jobs_comes_first():
 
 
 def search() -> tuple[Pretraining, list[Pretraining]]:
-    """A pretraining, and the runs of the search for its rate."""
+    """Return a pretraining, and the runs of the search for its rate."""
     rates = (1e-3, 2e-3, 4e-3)
     searches = [stub.pretraining([rate], is_search=True) for rate in rates]
     job = stub.pretraining(rates, searches=tuple(job.id for job in searches))

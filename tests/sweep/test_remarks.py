@@ -30,7 +30,7 @@ def remarks(sweep, tiny, tmp_path):
 
 
 def base_of(family, **changes):
-    """A family's model without a head."""
+    """Return a family's model without a head."""
     return random_classifier(family, **changes).base_model
 
 

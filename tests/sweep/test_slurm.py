@@ -61,12 +61,12 @@ def submit(executor: Slurm, *jobs) -> list:
 
 
 def ended(executor: Slurm) -> list[tuple[str, str]]:
-    """What has ended, with the error if it was lost or failed."""
+    """Return what has ended, with the error if it was lost or failed."""
     return [(job.id, getattr(result, "error", "")) for job, result in executor.wait(0.0)]
 
 
 def well(*jobs) -> list[tuple[str, str]]:
-    """What `ended` says of jobs that have ended well."""
+    """Return what `ended` says of jobs that have ended well."""
     return [(job.id, "") for job in jobs]
 
 
@@ -338,7 +338,7 @@ def test_a_machine_without_slurm_is_refused_before_anything_is_run(engine, monke
 
 
 def submitted(cluster: FakeSlurm, number: str) -> set[str]:
-    """What sbatch was told about a job, by lines of its script."""
+    """Return what sbatch was told about a job, by lines of its script."""
     (script,) = cluster.logs.glob(f"{number}*/{number}*_submission.sh")
     return {
         line.removeprefix("#SBATCH ")

@@ -22,7 +22,7 @@ FIRST = stub.pretraining()
 
 
 def after_first(seed: int, task: str = "cola", **facts):
-    """A cell that starts from the pretraining."""
+    """Return a cell that starts from the pretraining."""
     return stub.cell(seed, task, pretraining=FIRST.id, steps=10, pretraining_seed=1, **facts)
 
 
@@ -320,7 +320,7 @@ def test_durations_are_said_as_people_say_them(seconds, text):
     [(0.4, 1, 2), (0.4, 3, 6), (0.7, 2, 2), (1.0, 3, 3), (2.0, 5, 2), (0.25, 2, 8)],
 )
 def test_a_share_of_a_gpu_is_of_a_single_one(gpus, available, jobs):
-    assert Resources(gpus=gpus).fitting(available) == jobs
+    assert Resources(gpus=gpus).jobs_on(available) == jobs
 
 
 def test_a_failure_before_it_has_a_record_is_told_with_its_error():

@@ -56,12 +56,12 @@ def finished(tmp_path_factory) -> Inputs:
 
 
 def soon() -> float:
-    """A deadline in a minute."""
+    """Return a deadline in a minute."""
     return time.perf_counter() + 60
 
 
 def batch_of(rows: int, tokens: int = 4) -> Batch:
-    """A batch without padding."""
+    """Return a batch without padding."""
     ids = torch.zeros(rows, tokens, dtype=torch.int64)
     return Batch(ids, ids, None, ids[:, 0], rows=ids[:, 0].numpy())
 

@@ -82,7 +82,7 @@ def without_dropout(model: nn.Module) -> nn.Module:
 
 
 def after_a_step(model: NativeClassifier, tokens: TokenisedTask, table_of) -> dict[str, Tensor]:
-    """The weights after one step of plain gradient descent on all texts."""
+    """Return the weights after one step of plain gradient descent on all texts."""
     model = without_dropout(copy.deepcopy(model))
     with table_of(model, tokens):
         torch.manual_seed(1)
