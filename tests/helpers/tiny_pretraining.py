@@ -212,7 +212,7 @@ class Tiny:
         return self.inputs.text.packed_text(self.arm.tokenizer)
 
     @property
-    def place(self) -> PretrainingFolder:
+    def folder(self) -> PretrainingFolder:
         return PretrainingFolder(self.inputs.store, self.run.id)
 
     def checkpoint(self, step: int = 20) -> Path:
@@ -236,7 +236,7 @@ class Tiny:
 
     def files(self) -> dict[str, bytes]:
         return {
-            str(path): path.read_bytes() for path in self.place.folder.rglob("*") if path.is_file()
+            str(path): path.read_bytes() for path in self.folder.folder.rglob("*") if path.is_file()
         }
 
 

@@ -86,41 +86,67 @@ def check_sequences(text, sizes: list[int], length: int) -> None:
         assert len(tokens) + next_size + 1 > length
 
 
-@given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lengths=LENGTHS, length=st.integers(8, 20), share=st.sampled_from([0.05, 0.2, 0.5]))
-def test_packing_keeps_everything_in_order_and_whole(lengths, length, share):
-    sizes = sentence_sizes(lengths)
-    due = share * len(sizes)
+def packed_if_possible(lengths, length, share, **options):
+    """Return the packed splits; none if the text is too small to divide, or nothing can be cut."""
+    try:
+        return packed(lengths, length, share, **options)
+    except UserError:
+        return {}
+
+
+any_text = given(
+    lengths=LENGTHS, length=st.integers(8, 20), share=st.sampled_from([0.05, 0.2, 0.5])
+)
+
+
+@any_text
+def test_every_word_is_in_one_split_and_in_order(lengths, length, share):
+    text = packed_if_possible(lengths, length, share)
+    numbers: list[int] = []
+    for split in text.values():
+        numbers_of_split = words(split.ids.tolist())
+        assert numbers_of_split == sorted(numbers_of_split)
+        numbers += numbers_of_split
+    assert not text or sorted(numbers) == sentence_words(lengths)
+
+
+@any_text
+def test_sequences_are_full_and_only_sentences_longer_than_one_are_split(lengths, length, share):
+    for split in packed_if_possible(lengths, length, share).values():
+        check_sequences(split, sentence_sizes(lengths), length)
+
+
+@any_text
+def test_a_share_of_the_sentences_is_held_out(lengths, length, share):
+    sentences = len(sentence_sizes(lengths))
+    expected = share * sentences
     # A document whose share is less than a sentence is held out as a whole, or not at all.
     short_documents = [len(document) for document in lengths if share * len(document) < 1]
-    slack = max([1, *short_documents]) + 0.01
+    tolerance = max([1, *short_documents]) + 0.01
 
-    try:
-        text = packed(lengths, length, share)
-    except UserError:  # the corpus is too small to divide
-        assert min(due, len(sizes) - due) < slack
+    text = packed_if_possible(lengths, length, share)
+    if text:
+        held_out = set(words(text["validation"].ids.tolist()))
+        assert held_out.isdisjoint(words(text["train"].ids.tolist()))
+        assert abs(len(held_out) - expected) < tolerance
+    else:
+        assert min(expected, sentences - expected) < tolerance
+
+
+@any_text
+def test_the_end_of_a_document_is_held_out(lengths, length, share):
+    text = packed_if_possible(lengths, length, share)
+    if not text:
         return
-
-    train_words = words(text["train"].ids.tolist())
-    validation_words = words(text["validation"].ids.tolist())
-    assert train_words == sorted(train_words)
-    assert validation_words == sorted(validation_words)
-    assert sorted(train_words + validation_words) == sentence_words(lengths)
-
-    for split in text.values():
-        check_sequences(split, sizes, length)
-
-    held_out = set(validation_words)
-    assert held_out.isdisjoint(train_words)
-    assert abs(len(held_out) - due) < slack
-
+    held_out = set(words(text["validation"].ids.tolist()))
     first = 0
     for document in lengths:
         numbers = range(first, first + len(document))
         first += len(document)
         is_held_out = [number in held_out for number in numbers]
-        assert is_held_out == sorted(is_held_out)  # the end of the document is held out
-        assert share * len(document) >= 1 or len(set(is_held_out)) == 1
+        assert is_held_out == sorted(is_held_out)
+        if share * len(document) < 1:
+            assert len(set(is_held_out)) == 1
 
 
 @given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -167,21 +193,22 @@ def check_cuts(split, length: int) -> None:
     assert cuts <= math.ceil(len(split) / 2)
 
 
-@given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=LENGTHS, length=st.integers(8, 20))
-def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_nothing_is_lost(lengths, length):
-    try:
-        text = packed(lengths, length, 0.2, pairs=True)
-    except UserError:  # the corpus is too small, or nothing can be cut
-        return
-    numbers = words(text["train"].ids.tolist())
-    numbers += words(text["validation"].ids.tolist())
-    assert sorted(numbers) == sentence_words(lengths)
-    for split in text.values():
+def test_pairs_cut_half_of_the_sequences_at_a_sentence(lengths, length):
+    for split in packed_if_possible(lengths, length, 0.2, pairs=True).values():
         check_cuts(split, length)
 
 
-def test_whatever_changes_the_sequences_is_packed_anew(tmp_path, monkeypatch):
+@given(lengths=LENGTHS, length=st.integers(8, 20))
+def test_pairs_lose_no_word(lengths, length):
+    text = packed_if_possible(lengths, length, 0.2, pairs=True)
+    numbers: list[int] = []
+    for split in text.values():
+        numbers += words(split.ids.tolist())
+    assert not text or sorted(numbers) == sentence_words(lengths)
+
+
+def test_a_text_is_packed_anew_if_anything_changes_its_sequences(tmp_path, monkeypatch):
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
     usual = {"lengths": [[4, 5, 6, 7, 9, 2]], "tokenizer": WORDS, "length": 12, "share": 0.2}
     changes = [
@@ -237,7 +264,7 @@ NO_TOKEN = "the tokenizer has no [{}] token; masked-LM pretraining needs one, na
     ],
     ids=["small", "unknown", "no pairs", *INCOMPLETE],
 )
-def test_text_that_does_not_do_is_refused(documents, words, share, pairs, message):
+def test_a_text_that_cannot_be_packed_is_refused(documents, words, share, pairs, message):
     with pytest.raises(UserError) as caught:
         pack(corpus_of(documents), words, 12, share, pairs=pairs)
     assert str(caught.value).startswith(message)
@@ -262,25 +289,29 @@ def unmasked(batch: MaskedBatch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("share", [0.15, 0.4, 0.01])
-def test_each_sequence_has_its_share_of_targets_that_stood_where_they_are_asked_for(share):
-    text = packed_of(ROWS)
-    token_lists = sequences_of(text)
-    batch = batch_of(text, share=share)
-    rows = masking.epoch_order(len(text), 1, 0)
-    counts = (batch.places // batch.ids.shape[1]).bincount(minlength=len(ROWS))
-    assert counts.tolist() == [max(1, round(share * (ROWS[row] - 2))) for row in rows]
-    for place, row in enumerate(rows):
-        tokens = token_lists[row]
-        padding = max(ROWS) - len(tokens)
-        expected = tokens + [0] * padding
-        assert unmasked(batch)[place].tolist() == expected
-        expected = [True] * len(tokens) + [False] * padding
-        assert batch.mask[place].tolist() == expected, place
-    assert batch.tokens == sum(ROWS)
+def test_each_sequence_has_its_share_of_targets(share):
+    batch = batch_of(packed_of(ROWS), share=share)
+    order = masking.epoch_order(len(ROWS), 1, 0)
+    rows_of_targets = batch.places // batch.ids.shape[1]
+    expected = [max(1, round(share * (ROWS[row] - 2))) for row in order]
+    assert rows_of_targets.bincount(minlength=len(ROWS)).tolist() == expected
     assert batch.places.tolist() == sorted(set(batch.places.tolist()))
 
 
-def test_no_special_token_is_ever_asked_for_or_put_in_as_a_random_one():
+@pytest.mark.parametrize("share", [0.15, 0.4, 0.01])
+def test_targets_are_the_tokens_of_the_sequences_at_their_places(share):
+    text = packed_of(ROWS)
+    token_lists = sequences_of(text)
+    batch = batch_of(text, share=share)
+    for place, row in enumerate(masking.epoch_order(len(text), 1, 0)):
+        tokens = token_lists[row]
+        padding = max(ROWS) - len(tokens)
+        assert unmasked(batch)[place].tolist() == tokens + [0] * padding, place
+        assert batch.mask[place].tolist() == [True] * len(tokens) + [False] * padding, place
+    assert batch.tokens == sum(ROWS)
+
+
+def test_no_special_token_is_a_target_or_a_random_token():
     text = packed_of([8] * 50)
     ids = text.ids.copy()
     ids[np.arange(3, len(ids), 8)] = 1  # [UNK]
@@ -288,9 +319,9 @@ def test_no_special_token_is_ever_asked_for_or_put_in_as_a_random_one():
     text = replace(text, ids=ids)
     for step in range(20):
         batch = batch_of(text, share=0.5, step=step)
-        put = batch.ids.view(-1)[batch.places]
+        inputs = batch.ids.view(-1)[batch.places]
         assert (batch.targets >= FIRST_WORD).all()
-        assert ((put == VOCABULARY.mask_id) | (put >= FIRST_WORD)).all()
+        assert ((inputs == VOCABULARY.mask_id) | (inputs >= FIRST_WORD)).all()
         assert len(batch.targets) == 50 * 2  # four words are masked
 
 
@@ -303,13 +334,13 @@ def test_ids_that_no_token_has_are_never_drawn_and_tokens_beyond_a_gap_are_maske
     assert Vocabulary.of(tokenizer).regular.tolist() == [7, 40, 3000]
 
 
-def test_eighty_ten_ten():
+def test_targets_are_masked_replaced_or_kept_in_the_shares_80_10_10():
     batch = batch_of(packed_of([102] * 200), share=0.5)
-    put = batch.ids.view(-1)[batch.places]
+    inputs = batch.ids.view(-1)[batch.places]
     count = len(batch.targets)
     assert count == 10_000
-    is_masked = put == VOCABULARY.mask_id
-    is_kept = put == batch.targets
+    is_masked = inputs == VOCABULARY.mask_id
+    is_kept = inputs == batch.targets
     # The bounds are five standard deviations. Once in 60 times a random token is the old one.
     masked = int(is_masked.sum())
     deviation_of_masked = np.sqrt(count * 0.8 * 0.2)
@@ -318,7 +349,7 @@ def test_eighty_ten_ten():
     kept = int(is_kept.sum())
     deviation_of_kept = np.sqrt(count * 0.1 * 0.9)
     assert abs(kept - count * kept_share) < 5 * deviation_of_kept
-    random = put[~is_masked & ~is_kept]
+    random = inputs[~is_masked & ~is_kept]
     counts = random.bincount(minlength=65)[FIRST_WORD:]
     expected = len(random) / 60
     assert abs(counts - expected).max() < 5 * np.sqrt(expected)

@@ -37,11 +37,16 @@ from glue_bench.model.start import Start, weights_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.values import PretrainingRecord
 from glue_bench.training import packing
-from glue_bench.training import pretrain as module
+from glue_bench.training import pretrain as pretrain_module
 from glue_bench.training.loop import linear_factor, rate_factor
 from glue_bench.training.masked_lm import build_masked_lm
-from glue_bench.training.masking import Vocabulary, masked_evaluation_batches, training_batch
-from glue_bench.training.pretrain import DivergedPretrainingError
+from glue_bench.training.masking import (
+    MaskedBatch,
+    Vocabulary,
+    masked_evaluation_batches,
+    training_batch,
+)
+from glue_bench.training.pretrain import DivergedPretrainingError, Pretrained
 from glue_bench.training.tokenizers import tokenizer_digest
 
 
@@ -146,53 +151,97 @@ def test_the_seed_decides_all_weights_but_biases_and_norms():
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_dropout_of_pretraining_replaces_the_checkpoints(tmp_path, rate):
-    tiny = Tiny.of(tmp_path / "its own", steps=3, dropout=rate)
     scratch = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
-    expected = Tiny.of(tmp_path / "of all", scratch=scratch, steps=3).finish().record
-    assert tiny.finish().record.train_loss == expected.train_loss
-    kept = AutoModelForMaskedLM.from_pretrained(tiny.checkpoint(3)).config
-    assert kept.hidden_dropout_prob == 0.1
-    assert kept.origin == "pretrained"
-    assert not [name for name in tiny.weights(3) if "pooler" in name]
-    tokenizer = AutoTokenizer.from_pretrained(tiny.checkpoint(3))
-    assert tokenizer_digest(tokenizer) == tokenizer_digest(tiny.arm.tokenizer)
+    expected = Tiny.of(tmp_path / "checkpoint", scratch=scratch, steps=3).finish().record
+    record = Tiny.of(tmp_path / "pretraining", steps=3, dropout=rate).finish().record
+    assert record.train_loss == expected.train_loss
+
+
+@pytest.fixture(scope="module")
+def without_dropout(tmp_path_factory) -> Tiny:
+    """A finished pretraining of three steps, without the dropout of its checkpoint."""
+    tiny = Tiny.of(tmp_path_factory.mktemp("without_dropout"), steps=3, dropout=0.0)
+    tiny.finish()
+    return tiny
+
+
+def test_a_checkpoint_keeps_the_dropout_of_its_start(without_dropout):
+    config = AutoModelForMaskedLM.from_pretrained(without_dropout.checkpoint(3)).config
+    assert config.hidden_dropout_prob == 0.1
+
+
+def test_a_checkpoint_says_that_it_is_pretrained(without_dropout):
+    config = AutoModelForMaskedLM.from_pretrained(without_dropout.checkpoint(3)).config
+    assert config.origin == "pretrained"
+
+
+def test_a_checkpoint_has_no_pooler(without_dropout):
+    assert [name for name in without_dropout.weights(3) if "pooler" in name] == []
+
+
+def test_a_checkpoint_has_its_tokenizer_beside_it(without_dropout):
+    tokenizer = AutoTokenizer.from_pretrained(without_dropout.checkpoint(3))
+    assert tokenizer_digest(tokenizer) == tokenizer_digest(without_dropout.arm.tokenizer)
+
+
+@pytest.fixture
+def short_pieces(monkeypatch) -> None:
+    """Divide the validation text into pieces of 40 tokens."""
+    monkeypatch.setattr(packing, "PIECE_TOKENS", 40)
+
+
+def validation_batches(tiny: Tiny) -> list[MaskedBatch]:
+    """Return the masked batches of the validation text."""
+    vocabulary = Vocabulary.of(tiny.arm.tokenizer)
+    text = tiny.packed_text["validation"]
+    return list(masked_evaluation_batches(text, vocabulary, tiny.run.settings.mask_probability))
 
 
 @pytest.mark.parametrize("compute", [CPU, BF16], ids=["float32", "bf16"])
-def test_validation_is_the_mean_over_masked_tokens_and_is_kept_by_document(
-    tmp_path, monkeypatch, compute
-):
-    monkeypatch.setattr(packing, "PIECE_TOKENS", 40)
+@pytest.mark.usefixtures("short_pieces")
+def test_the_validation_loss_is_the_mean_over_masked_tokens(tmp_path, compute):
     tiny = Tiny.of(tmp_path, "untied", scratch=STILL, steps=2)
-
-    outcome = tiny.finish(compute=compute)
-    text = tiny.packed_text["validation"]
-    vocabulary = Vocabulary.of(tiny.arm.tokenizer)
-
+    loss = tiny.finish(compute=compute).record.validation_loss
     model = EncoderForMaskedLM.from_pretrained(tiny.checkpoint(2)).eval()
-    batches = list(masked_evaluation_batches(text, vocabulary, 0.15))
-    count = sum(len(batch.targets) for batch in batches)
+    batches = validation_batches(tiny)
     with compute.autocast(), torch.inference_mode():
-        expected = sum(full_loss(model, batch).item() for batch in batches) / count
-
-    loss = outcome.record.validation_loss
+        total = sum(full_loss(model, batch).item() for batch in batches)
+    expected = total / sum(len(batch.targets) for batch in batches)
     assert loss == pytest.approx(expected, rel=1e-5 if compute == CPU else 1e-2)
 
-    counts = outcome.validation["count"]
-    mean = outcome.validation["loss_sum"].sum() / count
-    assert mean == pytest.approx(loss, rel=1e-12)
-    assert counts.sum() == count
-    assert len(set(counts)) > 1  # pieces have different counts
 
+@pytest.fixture
+def validated(tmp_path, short_pieces) -> tuple[Tiny, Pretrained]:  # noqa: ARG001
+    """A finished pretraining of two steps, and its outcome."""
+    tiny = Tiny.of(tmp_path, "untied", scratch=STILL, steps=2)
+    return tiny, tiny.finish()
+
+
+def test_the_losses_of_pieces_have_the_validation_loss_as_their_mean(validated):
+    _, outcome = validated
+    counts = outcome.validation["count"]
+    mean = outcome.validation["loss_sum"].sum() / counts.sum()
+    assert len(set(counts)) > 1  # else a mean of means would do
+    assert mean == pytest.approx(outcome.record.validation_loss, rel=1e-12)
+
+
+def test_the_counts_of_pieces_are_those_of_the_targets_in_them(validated):
+    tiny, outcome = validated
+    text = tiny.packed_text["validation"]
     places: list[int] = []  # the places of the targets in the text
-    for number, batch in enumerate(batches):
+    for number, batch in enumerate(validation_batches(tiny)):
         rows, columns = np.divmod(batch.places.numpy(), batch.ids.shape[1])
         places += (text.offsets[64 * number + rows] + columns).tolist()
 
-    starts, documents = text.pieces
+    starts, _ = text.pieces
     pieces = np.searchsorted(starts, places, side="right") - 1
-    by_piece = np.bincount(pieces, minlength=len(starts))
-    assert by_piece.tolist() == counts.tolist()
+    expected = np.bincount(pieces, minlength=len(starts))
+    assert outcome.validation["count"].tolist() == expected.tolist()
+
+
+def test_the_losses_of_pieces_have_the_numbers_of_their_documents(validated):
+    tiny, outcome = validated
+    _, documents = tiny.packed_text["validation"].pieces
     assert outcome.validation["document"].tolist() == documents.tolist()
 
 
@@ -200,7 +249,7 @@ def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_as
     tmp_path, monkeypatch
 ):
     full_curve = Tiny.of(tmp_path / "full", steps=19, validations=10).finish().record.losses
-    monkeypatch.setattr(module, "TRAINING_POINTS", 7)
+    monkeypatch.setattr(pretrain_module, "TRAINING_POINTS", 7)
     curve = Tiny.of(tmp_path / "short", steps=19, validations=10).finish().record.losses
     assert [point.step for point in full_curve] == list(range(1, 20))
     validated = [point.step for point in curve if point.validation_loss is not None]
@@ -217,7 +266,7 @@ def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_as
 def test_where_memory_is_short_it_goes_on_with_half_the_rows(tmp_path, monkeypatch):
     """There is memory for two rows, and from the third step on for one row."""
     passes = count()
-    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
+    monkeypatch.setattr(pretrain_module, "SAVE_SECONDS", 0)
     unlimited = Tiny.of(tmp_path / "unlimited", scratch=STILL, steps=4).finish().record
     monkeypatch.setitem(VARIANTS, "greedy", Greedy)
     monkeypatch.setattr(Greedy, "room", property(lambda _: 2 if next(passes) < 11 else 1))
@@ -329,19 +378,19 @@ def assert_same_weights(first: Tiny, second: Tiny, step: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("losses", "arm"), [(20, ("concat", {})), (2, ("untied", {"segments": "scores"}))]
+    ("points", "arm"), [(20, ("concat", {})), (2, ("untied", {"segments": "scores"}))]
 )
-def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatch, losses, arm):
+def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatch, points, arm):
     """It may be interrupted between two points, and draw other random numbers meanwhile."""
-    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
-    monkeypatch.setattr(module, "TRAINING_POINTS", losses)
+    monkeypatch.setattr(pretrain_module, "SAVE_SECONDS", 0)
+    monkeypatch.setattr(pretrain_module, "TRAINING_POINTS", points)
     unbroken = Tiny.of(tmp_path / "unbroken", *arm, checkpoints=[9], validations=2)
     broken = Tiny.of(tmp_path / "broken", *arm, checkpoints=[9], validations=2)
     expected = unbroken.finish()
     for step in (10, 20):
         broken.stop_at(step)
         torch.manual_seed(step)
-    assert broken.place.read_state()["progress"]["step"] == 20
+    assert broken.folder.read_state()["progress"]["step"] == 20
     assert timeless(broken.finish()) == timeless(expected)
     for step in (9, 20):
         assert_same_weights(unbroken, broken, step)
@@ -384,7 +433,7 @@ def test_what_a_signal_ends_goes_on_from_that_step(
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         broken.finish()
     signal.signal(number, before)
-    assert broken.place.read_state()["progress"]["step"] == step
+    assert broken.folder.read_state()["progress"]["step"] == step
     assert timeless(broken.finish()) == timeless(expected)
     for kept_step in (9, 20):
         assert_same_weights(unbroken, broken, kept_step)
@@ -392,7 +441,7 @@ def test_what_a_signal_ends_goes_on_from_that_step(
 
 def test_a_second_ctrl_c_cuts_a_step_in_two_and_leaves_the_last_whole_state(tmp_path, monkeypatch):
     monkeypatch.setitem(VARIANTS, "signalled", Signalled)
-    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
+    monkeypatch.setattr(pretrain_module, "SAVE_SECONDS", 0)
     tiny = Tiny.of(tmp_path, "signalled")
     passes = count(1)
 
@@ -404,11 +453,11 @@ def test_a_second_ctrl_c_cuts_a_step_in_two_and_leaves_the_last_whole_state(tmp_
     monkeypatch.setattr(Signalled, "sends", staticmethod(send))
     with pytest.raises(KeyboardInterrupt):
         tiny.finish()
-    assert tiny.place.read_state()["progress"]["step"] == 6
+    assert tiny.folder.read_state()["progress"]["step"] == 6
 
 
-def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
+def test_a_state_past_a_checkpoint_that_is_wanted_since_is_not_continued(tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrain_module, "SAVE_SECONDS", 0)
     tiny = Tiny.of(tmp_path)
     tiny.stop_at(12)
     record = Tiny.of(tmp_path, checkpoints=[5, 15]).finish().record
@@ -421,23 +470,23 @@ def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monk
 @pytest.fixture
 def stopped(tmp_path, monkeypatch) -> Tiny:
     """A run that was stopped at its fourth step."""
-    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
+    monkeypatch.setattr(pretrain_module, "SAVE_SECONDS", 0)
     tiny = Tiny.of(tmp_path)
     tiny.stop_at(4)
     return tiny
 
 
-def test_a_state_of_another_rate_is_no_use(stopped):
+def test_a_state_of_another_rate_is_not_continued(stopped):
     """Another search may have chosen the rate of the state."""
     rate = stopped.run.learning_rate
-    assert stopped.place.resumed_state(CPU, rate, ())["progress"]["step"] == 4
-    assert stopped.place.resumed_state(CPU, 1e-5, ()) is None
+    assert stopped.folder.resumed_state(CPU, rate, ())["progress"]["step"] == 4
+    assert stopped.folder.resumed_state(CPU, 1e-5, ()) is None
 
 
 def test_a_state_of_another_device_is_refused(stopped):
     gpu = replace(BF16, device=torch.device("cuda"))
     with pytest.raises(UserError, match="but this run computes on cuda in bf16"):
-        stopped.place.resumed_state(gpu, stopped.run.learning_rate, ())
+        stopped.folder.resumed_state(gpu, stopped.run.learning_rate, ())
 
 
 def test_a_state_of_another_precision_is_refused_and_left_as_it_is(stopped):
@@ -445,7 +494,7 @@ def test_a_state_of_another_precision_is_refused_and_left_as_it_is(stopped):
     with pytest.raises(UserError) as caught:
         stopped.finish(compute=BF16)
     assert str(caught.value) == (
-        f"'{stopped.place.resume}' was computed on cpu in float32, "
+        f"'{stopped.folder.resume}' was computed on cpu in float32, "
         "but this run computes on cpu in bf16; give --device cpu --precision float32, "
         "or delete it to start this arm anew"
     )
@@ -454,7 +503,7 @@ def test_a_state_of_another_precision_is_refused_and_left_as_it_is(stopped):
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
 def test_a_damaged_state_is_refused_and_left_as_it_is(stopped, share):
-    path = stopped.place.resume
+    path = stopped.folder.resume
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     before = stopped.files()
@@ -469,7 +518,7 @@ def test_the_asked_checkpoints_are_kept_and_replace_an_earlier_runs(tmp_path):
     tiny = Tiny.of(tmp_path, checkpoints=[10, 5])
     tiny.finish()
     before = tiny.files()
-    names = sorted(path.name for path in tiny.place.folder.iterdir())
+    names = sorted(path.name for path in tiny.folder.folder.iterdir())
     assert names == ["resume.pt", "step-10", "step-20", "step-5"]
     after_5 = tiny.weights(5)["dense.weight"]
     after_10 = tiny.weights(10)["dense.weight"]
