@@ -24,7 +24,7 @@ SPELLINGS = {"model": "system", "example": "id", "sample_id": "id", "correct": "
 TIDY_COLUMNS = {
     "score": ("system", "task"),
     "outcome": ("system", "task", "id"),
-    "prediction": ("system", "task", "id", "label"),
+    "prediction": ("system", "task", "id", "prediction", "label"),
 }
 """The columns that a row must have, by the column that holds its value."""
 MAX_ROWS = 5_000_000
@@ -32,8 +32,9 @@ TRUTH_VALUES = {"true": 1.0, "false": 0.0}
 LM_EVAL_KEYS = {"doc_id": int | str, "metrics": list}
 EVERY_EVAL_KEYS = {"model_id": str, "evaluation_name": str, "sample_id": str, "evaluation": dict}
 """The keys by which a format is recognised, and the types of their values."""
-NUMBERED = ("block", "seed", "id", "prediction", "label")
-"""The columns in which 1.0 means 1. In one file they may be whole numbers, in another not."""
+SHOWN = ("system", "task", "metric")
+"""The columns whose texts stay as they are. In others 1.0 means 1: files differ in how they write
+whole numbers."""
 WHOLE_NUMBER = r"^(-?\d+)\.0$"
 SAMPLES_FILE = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.\-]+)?\.jsonl")
 
@@ -190,9 +191,6 @@ def _kind(frame: pd.DataFrame, file: Path) -> str:
     Raises UserError if there is not one such column, or if a column is missing.
     """
     columns = quoted(", ".join(map(str, frame.columns)))
-    for name in TIDY_COLUMNS["score"]:
-        if name not in frame:
-            raise UserError(f"'{file}' lacks the column {name}; it has {columns}")
     kinds = [name for name in TIDY_COLUMNS if name in frame]
     if len(kinds) != 1:
         raise UserError(
@@ -213,21 +211,19 @@ def _tidy(frame: pd.DataFrame, kind: str, file: Path, cluster: str | None) -> pd
     for name, default in DEFAULTS.items():
         if name not in frame:
             frame = frame.assign(**{name: default})
-    names = [*DEFAULTS, *TIDY_COLUMNS[kind]]
-    if kind == "prediction":
-        names.append(kind)
-    tidy = _texts(frame, names, file)
+    tidy = _texts(frame, [*DEFAULTS, *TIDY_COLUMNS[kind]], file)
     if kind == "prediction":
         tidy["metric"] = DEFAULTS["metric"]  # --metric says what is computed
     else:
-        numbers = pd.to_numeric(frame[kind], errors="coerce").astype(float)
-        numbers = numbers.fillna(frame[kind].astype(str).str.lower().map(TRUTH_VALUES))
+        texts = frame[kind].astype(str)  # an int may be too large for a float
+        numbers = pd.to_numeric(texts, errors="coerce").astype(float)
+        numbers = numbers.fillna(texts.str.lower().map(TRUTH_VALUES))
         wrong = frame.loc[~np.isfinite(numbers), kind]
         for place, value in wrong.items():
             raise UserError(f"'{file}', {place}: the {kind} is no number ({quoted(value)})")
         tidy[kind] = numbers
     if cluster is not None:
-        tidy["cluster"] = frame[cluster].astype(str)
+        tidy["cluster"] = _texts(frame, [cluster], file)[cluster]
     return tidy
 
 
@@ -240,7 +236,7 @@ def _texts(frame: pd.DataFrame, names: Sequence[str], file: Path) -> pd.DataFram
         for place, value in frame.loc[texts[name].str.startswith(("[", "{")), name].items():
             if isinstance(value, list | dict):
                 raise UserError(f"'{file}', {place}: {name} is {quoted(value)}; give one value")
-        if name in NUMBERED:
+        if name not in SHOWN:
             texts[name] = texts[name].str.replace(WHOLE_NUMBER, r"\1", regex=True)
     return texts
 

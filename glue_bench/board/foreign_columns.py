@@ -199,7 +199,10 @@ def _column_of_examples(
     runs = _runs(rows, systems, scores)
     clusters = None
     if "cluster" in rows:
-        clusters = pd.factorize(rows.drop_duplicates("id")["cluster"])[0]
+        cluster_of_id = rows[["id", "cluster"]].drop_duplicates()
+        for name in cluster_of_id.loc[cluster_of_id["id"].duplicated(), "id"]:
+            raise UserError(f"example {quoted(name)} is in two clusters; give it one")
+        clusters = pd.factorize(cluster_of_id["cluster"])[0]
     return ColumnRuns(
         measure=measure,
         task=measure.name,

@@ -122,13 +122,13 @@ def _standing(versus: Versus, estimate: ColumnEstimate, system: str) -> str:
 def differences_table(versus: Versus, contrasts: DataFrame) -> Table:
     """Return the contrasts of every column as texts, with a legend."""
     titles = column_titles(versus)
-    rows: list[dict[str, str]] = []
+    decimals: dict[str, int] = {}
     for estimate in versus.group.estimates:
-        decimals = column_decimals(versus, estimate)
-        of_column = contrasts[contrasts["column"] == estimate.column]
-        for contrast in of_column.to_dict("records"):
-            title = titles[estimate.column]
-            rows.append({"task": title, **verdict_texts(contrast, decimals)})
+        decimals[estimate.column] = column_decimals(versus, estimate)
+    rows: list[dict[str, str]] = []
+    for contrast in contrasts.to_dict("records"):
+        column = contrast["column"]
+        rows.append({"task": titles[column], **verdict_texts(contrast, decimals[column])})
     columns = {
         "task": Column("Task"),
         "contrast": Column("Contrast"),

@@ -215,6 +215,7 @@ def test_a_damaged_document_of_lm_eval_is_refused(tmp_path, changes, message):
     [
         ({"evaluation": 1.0}, "line 1: evaluation is 1.0"),
         ({"evaluation": {}}, r"line 1: the outcome is no number \(None\)"),
+        ({"evaluation": {"score": 10**400}}, "line 1: the outcome is no number"),
         ({"model_id": None}, "line 1: model_id is None"),
     ],
 )
@@ -253,6 +254,13 @@ def test_every_eval_ever_is_paired_by_the_hash_of_a_sample(tmp_path):
 def test_a_table_that_cannot_be_compared_is_refused(tmp_path, rows, columns, message):
     with pytest.raises(UserError, match=message):
         read_frames([tidy(tmp_path / "t.csv", rows, columns)])
+
+
+def test_a_row_without_a_cluster_is_refused(tmp_path):
+    columns = ("system", "task", "id", "outcome", "text")
+    path = tidy(tmp_path / "t.csv", [("a", "t", 1, 1, "x"), ("a", "t", 2, 1, None)], columns)
+    with pytest.raises(UserError, match="line 3: there is no text"):
+        read_frames([path], cluster="text")
 
 
 def test_systems_of_one_name_in_two_files_are_refused_with_both_files(tmp_path):

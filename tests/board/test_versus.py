@@ -134,6 +134,13 @@ def test_clusters_of_one_example_change_nothing(tmp_path, generator):
     pd.testing.assert_frame_equal(plain.contrasts, clustered.contrasts)
 
 
+def test_an_example_in_two_clusters_is_refused(tmp_path, generator):
+    frame = answers(generator)
+    frame["text"] = frame["system"]
+    with pytest.raises(UserError, match="example '0' is in two clusters"):
+        compare(tmp_path, frame, cluster="text")
+
+
 def test_scores_alone_are_the_pooled_t_test_over_seeds(tmp_path, generator):
     of_a = generator.normal(0.70, 0.01, 5)
     of_b = generator.normal(0.72, 0.01, 5)
