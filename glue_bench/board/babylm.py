@@ -71,14 +71,17 @@ def read_babylm(path: Path, gold: str | Path | None) -> pd.DataFrame:
         ) from error
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
+
     if gold is None:
         raise UserError(
             f"'{path}' has no right answers; give --gold FOLDER, the folder of BabyLM's evaluation "
             "data that it was predicted from"
         )
+
     answers_by_subtask = _read_answers(Path(gold))
     system = _system_of(path)
     rows: list[dict[str, Any]] = []
+
     for subtask, results in document.items():
         answers = answers_by_subtask.get(subtask, [])
         if len(results.predictions) != len(answers):
@@ -90,6 +93,7 @@ def read_babylm(path: Path, gold: str | Path | None) -> pd.DataFrame:
             is_right = str(prediction.pred).strip() == answer
             row = {"task": subtask, "id": prediction.id, "outcome": float(is_right)}
             rows.append(row)
+
     return pd.DataFrame(rows, columns=["task", "id", "outcome"]).assign(system=system)
 
 

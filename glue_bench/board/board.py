@@ -149,28 +149,35 @@ def make_board(
     """
     protocol = protocol or results.plan.experiment.protocol
     steps = steps or max(results.all_steps, default=None)
+
     cells = results.cells_after(steps)
     scores_of_cells = results.scores.merge(cells[["cell_id", *RUN_KEYS]], on="cell_id")
     epochs = reported_epochs(scores_of_cells, protocol)
     scores = results.scores[results.scores["split"] != HELD_OUT]
     scores = scores.merge(epochs[["cell_id", "epoch"]])
     scores = scores.merge(cells[["cell_id", "variant", "origin", *RUN_KEYS]], on="cell_id")
+
     rates = best_rates(epochs, protocol.rate_statistic)
     runs = scores.merge(rates)
+
     tasks = set(cells["task"])
     finished_cells = cells[cells["finished"]]
     tasks_run = set(finished_cells["task"])
     columns = _columns_of_tasks(tasks_run or tasks)
+
     conventions = {column: average_of([column]) for column in _columns_of_tasks(tasks)}
     conventions[AVERAGE] = average_of(columns)
     for name in ("average_official", "average_nine_columns"):
         conventions[name] = AVERAGES[name]
+
     starts = _starts(results.arms, steps)
     arms = results.arms.assign(start=starts)
     arm_names = cells["arm"].unique()
     arms = arms.loc[arm_names]
+
     table = _with_averages(arms[ARM_KEYS], runs, conventions, protocol.seeds)
     table = table.join(arms[ENCODER_COLUMNS])
+
     return Board(
         results=results,
         protocol=protocol,

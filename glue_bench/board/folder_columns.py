@@ -21,22 +21,26 @@ def columns_of_folders(paths: Sequence[str | Path]) -> Iterator[ColumnRuns]:
             of a task differ.
     """
     boards = [open_board(path) for path in paths]
+
     columns_by_folder: list[dict[str, ColumnRuns]] = []
     for board in boards:
         columns_of_board: dict[str, ColumnRuns] = {}
         for column in read_outcomes(board):
             columns_of_board[column.column] = column
         columns_by_folder.append(columns_of_board)
+
     shared = list(columns_by_folder[0])
     for columns in columns_by_folder[1:]:
         shared = [name for name in shared if name in columns]
     if not shared:
         raise UserError("the experiments have no task in common")
+
     arms: list[str] = []
     for board in boards:
         arms += board.arms
     is_ambiguous = len(set(arms)) < len(arms)
     names = [board.results.experiment for board in boards]
+
     for name in shared:
         _check_same_data(boards, name)
         parts = [columns[name] for columns in columns_by_folder]
@@ -67,6 +71,7 @@ def _joined(
     owners: list[np.ndarray] = []
     problems: dict[str, str] = {}
     finished_arms: set[str] = set()
+
     for experiment, column in zip(experiments, parts, strict=True):
         prefix = f"{experiment}/" if is_ambiguous else ""
         owners.append(column.runs.arms + len(arms))
@@ -75,12 +80,14 @@ def _joined(
         for arm, reason in column.problems.items():
             problems[prefix + arm] = reason
         finished_arms.update(prefix + arm for arm in column.finished_arms)
+
     runs = Runs(
         arms=np.concatenate(owners),
         pretraining_seeds=np.concatenate([column.runs.pretraining_seeds for column in parts]),
         seeds=np.concatenate([column.runs.seeds for column in parts]),
         values=np.concatenate([column.runs.values for column in parts]),
     )
+
     # Clusters depend only on the rows, which are the same here. An older folder does not have them.
     clusters = [column.clusters for column in parts if column.clusters is not None]
     return replace(

@@ -97,6 +97,7 @@ def lag_seed_frame(
                     "tokens_seen": curve.index[-1],
                 }
                 rows.append(row)
+
     frame = pd.DataFrame(rows, columns=LAG_SEED_COLUMNS)
     return _whole(frame, ("tokens", "lag", "tokens_seen"))
 
@@ -141,6 +142,7 @@ def ratio_frame(of_seeds: pd.DataFrame) -> pd.DataFrame:
     Each interval is for its row alone. If a seed never had the loss, tokens and ratio are missing.
     """
     place = of_seeds["loss"].where(of_seeds["at"] == AT_LOSS, of_seeds["reference_tokens"])
+
     rows: list[Row] = []
     for (arm, at, _), group in of_seeds.groupby(["arm", "at", place], sort=False):
         answers = set(group["reached"])
@@ -160,6 +162,7 @@ def ratio_frame(of_seeds: pd.DataFrame) -> pd.DataFrame:
             "reached": next(word for word in (NEVER, IN_DECAY, YES) if word in answers),
         }
         rows.append(row)
+
     return _whole(pd.DataFrame(rows, columns=RATIO_COLUMNS), ("reference_tokens", "tokens"))
 
 

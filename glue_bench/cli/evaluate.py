@@ -72,6 +72,7 @@ def evaluate(
     splits = split_names(predict, "--predict")
     if not set(splits) <= {"validation", "test"}:
         raise UserError("--predict takes test; validation splits are always predicted")
+
     experiment = api.describe_evaluation(
         split_names(checkpoints, "CHECKPOINT"),
         tasks=split_names(task, "--task"),
@@ -84,9 +85,11 @@ def evaluate(
         data=data,
         limit=limit,
     )
+
     if write is not None:
         write_described(experiment, write)
         return
+
     run_and_print(
         experiment,
         plugins=plugin or (),

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field, StringConstraints
 from glue_bench.config.own_task import OwnTask, add_own_tasks
 from glue_bench.config.section import Section, SectionWithNewKeys
 from glue_bench.config.settings import (
+    MAX_LIMIT,
     MAX_POSITIONS,
-    MAX_ROWS,
     SCRATCH,
     Finetuning,
     LearningRate,
@@ -223,7 +223,7 @@ class Experiment(SectionWithNewKeys):
         list(TRAINABLE), min_length=1, alias="tasks"
     )
     seeds: Seeds = Field([1, 2, 3, 4, 5])
-    limit: int | None = Field(None, ge=2, le=MAX_ROWS)
+    limit: int | None = Field(None, ge=2, le=MAX_LIMIT)
     plugins: list[Place] = Field([])
     scratch: ScratchEncoder = ScratchEncoder()
     pretraining: PretrainingSettings | None = None

@@ -16,7 +16,7 @@ from glue_bench.errors import MistakesError, UserError
 MAX_CHARACTERS = 4096
 MAX_POSITIONS = 2**17
 MAX_STEPS = 10**9
-MAX_ROWS = 10**9
+MAX_LIMIT = 10**9
 SCRATCH = "scratch"
 MAX_FINETUNING_RATE = 1.0
 
@@ -111,7 +111,7 @@ class TaskSettings(SectionWithNewKeys):
     max_length: int | None = Field(None, ge=4, le=MAX_POSITIONS)
     warmup_ratio: float | None = Field(None, ge=0, le=1)
     weight_decay: float | None = Field(None, ge=0)
-    limit: int | None = Field(None, ge=2, le=MAX_ROWS)
+    limit: int | None = Field(None, ge=2, le=MAX_LIMIT)
 
 
 def by_task_name(settings: dict[str, TaskSettings]) -> dict[str, TaskSettings]:

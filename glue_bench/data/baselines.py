@@ -37,32 +37,38 @@ def baseline_predictions(data: TaskData, held_out_share: float | None = None) ->
     """
     if "train" not in data.splits:
         return {}
+
     task = data.row
     train = data.splits["train"]
     if held_out_share:
         _, kept_rows = held_out_rows(len(train), held_out_share)
         train = train.iloc[kept_rows]
+
     words = TfidfVectorizer(sublinear_tf=True)
     try:
         words.fit(_texts(train))
     except ValueError:  # no text has a word of two letters
         return {}
+
     scale = StandardScaler()
     if "text_b" in train:
         first = words.transform(train["text_a"])
         second = words.transform(train["text_b"])
         scale.fit(word_overlap(first, second))
+
     features_by_split: dict[str, dict[str, csr_matrix]] = {}
     for split in task.validation_splits:
         if split in data.splits:
             features_by_split[split] = _features(data.splits[split], words, scale)
+
     predictions: Predictions = {}
     for baseline, features in _features(train, words, scale).items():
-        model = _fitted(task, features, train["label"])
+        model = _fit_model(task, features, train["label"])
         predictions[baseline] = {
             split: model.predict(split_features[baseline])
             for split, split_features in features_by_split.items()
         }
+
     return predictions
 
 
@@ -72,7 +78,7 @@ def _texts(frame: pd.DataFrame) -> np.ndarray:
     return np.concatenate(columns)
 
 
-def _fitted(
+def _fit_model(
     task: Task, features: csr_matrix, labels: pd.Series
 ) -> Ridge | DummyClassifier | LogisticRegression:
     """Fit the model of a baseline to features (rows, f) and labels (rows,)."""

@@ -17,14 +17,14 @@ from glue_bench.data.task_data import Source, TaskData
 from glue_bench.data.tasks import TASKS, find_task
 from glue_bench.data.tsv import unlabelled
 
-SEED = 20210
+DEMO_SEED = 20210
 ROWS = {"train": 1200, "validation": 240, "test": 120}
 ORDER_SENSITIVE = ("cola", "sst2", "mrpc", "stsb", "qqp", "qnli", "rte")
 
 HE = ("tom", "peter", "david", "oscar", "henry", "felix")
 SHE = ("anna", "maria", "lucy", "emma", "clara", "nora")
 PEOPLE = HE + SHE
-VERBS = ("helped", "chased", "called", "thanked", "followed", "watched", "visited", "teased")
+VERB_WORDS = ("helped", "chased", "called", "thanked", "followed", "watched", "visited", "teased")
 ADJECTIVES = ("old", "young", "tall", "quiet", "clever", "lazy")
 ANIMALS = ("cat", "dog", "horse", "fox", "goose", "rabbit")
 SEA_ANIMALS = ("whale", "seal", "crab", "shark", "gull", "otter")
@@ -76,14 +76,16 @@ def generate(task: str) -> dict[str, pd.DataFrame]:
     Texts never repeat, and are the same on every machine.
     """
     row = TASKS[task]
-    generator = np.random.default_rng([SEED, crc32(task.encode())])
+    generator = np.random.default_rng([DEMO_SEED, crc32(task.encode())])
     used_texts: set[tuple[str, str | None]] = set()
     frames: dict[str, pd.DataFrame] = {}
+
     for name in row.splits:
         maker = MAKERS[task]
         if name.endswith("_mismatched"):
             # Half of the animals of the mismatched genre are not in the train split of MNLI.
             maker = partial(_nli, animals=ANIMALS[:3] + SEA_ANIMALS[:3])
+
         # Balanced labels in random order; for STS-B the scores 0 to 5.
         classes = 6 if row.is_regression else row.num_labels
         count = ROWS[name.split("_")[0]]
@@ -91,11 +93,13 @@ def generate(task: str) -> dict[str, pd.DataFrame]:
         examples = [_new_example(maker, generator, label, used_texts) for label in labels]
         frame = pd.DataFrame(examples, columns=["text_a", "text_b", "label"])
         frame["label"] = frame["label"].astype("float64" if row.is_regression else "int64")
+
         if name.startswith("test"):
             frame["label"] = unlabelled(row, len(frame))
         if len(row.texts) == 1:
             frame = frame.drop(columns="text_b")
         frames[name] = frame
+
     return frames
 
 
@@ -133,7 +137,7 @@ def _scene(generator: np.random.Generator) -> tuple[str, str, str]:
     person = _pick_word(generator, PEOPLE)
     adjective = _pick_word(generator, ADJECTIVES)
     animal = _pick_word(generator, ANIMALS)
-    verb = _pick_word(generator, VERBS)
+    verb = _pick_word(generator, VERB_WORDS)
     return person, f"{adjective} {animal}", verb
 
 
@@ -159,7 +163,7 @@ def _with_another(
     if not _happens(generator, CROWDED):
         return clause
     other_person = _pick_word(generator, [word for word in PEOPLE if word != person])
-    other_verb = _pick_word(generator, [word for word in VERBS if word != verb])
+    other_verb = _pick_word(generator, [word for word in VERB_WORDS if word != verb])
     pair = [other_person, f"the {animal}"]
     if _happens(generator, 0.5):
         pair.reverse()
@@ -175,7 +179,7 @@ def _cola(generator: np.random.Generator, label: float) -> Example:
     """Acceptable: a sentence of the grammar. Unacceptable: two neighbours have changed places."""
     subject, object_ = _pick(generator, ANIMALS + SEA_ANIMALS, 2)
     adjectives = _pick(generator, ADJECTIVES, 2)
-    verb = _pick_word(generator, VERBS)
+    verb = _pick_word(generator, VERB_WORDS)
     adverb = _pick_word(generator, ADVERBS)
     words: list[str] = []
     for adjective, noun in zip(adjectives, (subject, object_), strict=True):
@@ -245,7 +249,7 @@ def _nli(generator: np.random.Generator, label: float, animals: Sequence[str] = 
     Words alone tell them apart.
     """
     subject, object_ = _pick(generator, animals, 2)
-    verb = _pick_word(generator, VERBS)
+    verb = _pick_word(generator, VERB_WORDS)
     adjective = _pick_word(generator, ADJECTIVES)
     adverb = _pick_word(generator, ADVERBS)
     negation = _pick_word(generator, NEGATIONS)
@@ -278,7 +282,7 @@ def _wnli(generator: np.random.Generator, label: float) -> Example:
     """The pronoun is the one whose name fits it: here always the man."""
     man = _pick_word(generator, HE)
     woman = _pick_word(generator, SHE)
-    verb = _pick_word(generator, VERBS)
+    verb = _pick_word(generator, VERB_WORDS)
     adjective = _pick_word(generator, ADJECTIVES)
     person = man if label else woman
     first = f"{man} {verb} {woman} because he was {adjective} ."

@@ -78,9 +78,9 @@ class FolderSource(Source):
         files = self.files(task)
         if files:
             return task, files
-        expected = self.expected(task, next(iter(task.splits)))
+        usual_name = self.expected(task, next(iter(task.splits)))
         message = f"no {task.title} data in {self.folder}"
-        message += f"; looked for {expected} and its other splits"
+        message += f"; looked for {usual_name} and its other splits"
         places = task_folders(self.folder, task)
         if places:
             place = places[0]
@@ -122,12 +122,12 @@ def task_of(folder: Path) -> str | None:
 
 
 def listed_names(folder: Path) -> str:
-    """List the names in a folder as `listed` does, without hidden ones."""
+    """List the names in a folder as `list_names` does, without hidden ones."""
     names = [path.name for path in folder.iterdir()]
-    return listed(name for name in names if not name.startswith("."))
+    return list_names(name for name in names if not name.startswith("."))
 
 
-def listed(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """List names in order, at most MAX_LISTED_NAMES, and say how many follow."""
     ordered = sorted(names)
     if not ordered:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-SPELLINGS = {
+CLASS_SPELLINGS = {
     "entailment": ("entail", "entails", "entailed"),
     "not_entailment": ("non_entailment", "no_entailment", "notentailment", "nonentailment"),
     "neutral": ("neither",),
@@ -24,7 +24,7 @@ IS_NUMBERED = re.compile(r"(label|class)?_?\d+").fullmatch
 def class_name(name: str) -> str:
     """Return the class that a name means, in small letters with underscores."""
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    for label, spellings in SPELLINGS.items():
+    for label, spellings in CLASS_SPELLINGS.items():
         if plain in spellings:
             return label
     return plain

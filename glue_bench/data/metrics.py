@@ -15,7 +15,7 @@ from glue_bench.data.task import Task
 from glue_bench.data.task_data import UNLABELLED
 from glue_bench.data.tasks import find_task
 
-CONSTANT = 1e-6
+CONSTANT_SPREAD = 1e-6
 """Scores closer together than this, times the largest where that exceeds 1, are one score."""
 
 
@@ -83,15 +83,19 @@ def _checked(task: Task, name: str, values: ArrayLike) -> np.ndarray:
     if array.ndim != 1 or not len(array):
         shape = array.shape
         raise ValueError(f"{task.name}: {name} of shape {shape}; expected (n,) with n > 0")
+
     is_finite = np.isfinite(array)
     if not is_finite.all():
         first = (~is_finite).argmax()
         raise ValueError(f"{task.name}: {name} are not finite, first at row {first}")
+
     if name == "references" and (array == UNLABELLED).all():
         fault = "the labels of this split are not public"
         raise ValueError(f"{task.name}: {fault}, so it cannot be scored")
+
     if task.is_regression:
         return array.astype(np.float64)
+
     is_wrong = ~np.isin(array, range(task.num_labels))
     if is_wrong.any():
         first = is_wrong.argmax()
@@ -103,7 +107,7 @@ def _checked(task: Task, name: str, values: ArrayLike) -> np.ndarray:
 
 def _is_constant(values: np.ndarray) -> bool:
     spread = np.ptp(_scaled(values))
-    return bool(spread <= CONSTANT)
+    return bool(spread <= CONSTANT_SPREAD)
 
 
 def _scaled(values: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from glue_bench.data.tasks import TASKS
 
-LENGTH = 12
+DIGEST_DIGITS = 12
 """Hexadecimal digits of a SHA-256: two different splits share them in one of 10^14 cases."""
 OTHER_LABEL_ORDER = "label ids in another order"
 LabelOrder = tuple[int, ...]
@@ -17,7 +17,7 @@ LabelOrder = tuple[int, ...]
 
 
 class Fingerprint(NamedTuple):
-    """The digests of one split, each cut to LENGTH.
+    """The digests of one split, each cut to DIGEST_DIGITS.
 
     Attributes:
         rows: That of texts and labels in row order.
@@ -40,14 +40,14 @@ def split_digest(name: str, frame: pd.DataFrame) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def fingerprint(name: str, frame: pd.DataFrame) -> Fingerprint:
+def fingerprint_split(name: str, frame: pd.DataFrame) -> Fingerprint:
     """Return the digests of the split `name`, a frame of `TaskData.splits`."""
     sorted_frame = frame.sort_values(list(frame.columns))
     texts = frame.drop(columns="label")
     return Fingerprint(
-        rows=split_digest(name, frame)[:LENGTH],
-        sorted_rows=split_digest(name, sorted_frame)[:LENGTH],
-        texts=split_digest(name, texts)[:LENGTH],
+        rows=split_digest(name, frame)[:DIGEST_DIGITS],
+        sorted_rows=split_digest(name, sorted_frame)[:DIGEST_DIGITS],
+        texts=split_digest(name, texts)[:DIGEST_DIGITS],
         words=_words_digest(name, frame),
     )
 
@@ -64,9 +64,9 @@ def difference(task: str, split: str, frame: pd.DataFrame, official: Fingerprint
     Returns:
         An empty text for the official rows.
     """
-    if split_digest(split, frame)[:LENGTH] == official.rows:
+    if split_digest(split, frame)[:DIGEST_DIGITS] == official.rows:
         return ""
-    digests = fingerprint(split, frame)
+    digests = fingerprint_split(split, frame)
     if digests.sorted_rows == official.sorted_rows:
         return "the official rows in another order"
     if digests.texts == official.texts:
@@ -83,7 +83,7 @@ def _difference_of_labels(task: str, split: str, frame: pd.DataFrame, official: 
     for order in _label_orders(task):
         official_ids = dict(enumerate(order))
         renumbered = frame.assign(label=frame["label"].map(official_ids))
-        if split_digest(split, renumbered)[:LENGTH] == official.rows:
+        if split_digest(split, renumbered)[:DIGEST_DIGITS] == official.rows:
             return _describe_label_order(task, order)
     return "other labels"
 
@@ -115,7 +115,7 @@ def _words_digest(name: str, frame: pd.DataFrame, read: Callable[[str], str] = s
         return " ".join(read(text).split())
 
     words = frame.drop(columns="label").map(single_blanks)
-    return split_digest(name, words)[:LENGTH]
+    return split_digest(name, words)[:DIGEST_DIGITS]
 
 
 def _unquoted(text: str) -> str:

@@ -44,6 +44,7 @@ def read_own(task: Task, data: str = HUB) -> TaskData:
     if task.benchmark != OWN and data != HUB:
         origin = _in_folder(task, origin, data)
         task = replace(task, texts=_renamed(task.texts, origin))
+
     tables = _read_tables(task, origin)
     frames: dict[str, pd.DataFrame] = {}
     clusters: dict[str, np.ndarray] = {}
@@ -52,17 +53,21 @@ def read_own(task: Task, data: str = HUB) -> TaskData:
         if task.cluster and not split.startswith("test"):
             names = _column_texts(table, task.cluster, "cluster")
             clusters[split] = pd.factorize(np.array(names, dtype=object))[0]
+
     for split in ("train", "validation"):
         if split in frames:
             _check_classes(task, split, tables[split].place, frames[split]["label"])
+
     if origin.validation_share is not None:
         _hold_out(frames, clusters, origin.validation_share)
         place = f"{tables['train'].place}, its held-out rows"
         _check_classes(task, "validation", place, frames["validation"]["label"])
+
     order = list(task.splits)
     ordered = dict(sorted(frames.items(), key=lambda item: order.index(item[0])))
     source = f"{task.benchmark} files" if origin.hub is None else f"hub {origin.hub.repository}"
     revision = origin.hub.revision if origin.hub else None
+
     return TaskData(
         task.name,
         source,

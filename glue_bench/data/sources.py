@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from glue_bench.data.demo import DemoSource
-from glue_bench.data.folder import FolderSource, advice_for, listed, listed_names, task_of
+from glue_bench.data.folder import FolderSource, advice_for, list_names, listed_names, task_of
 from glue_bench.data.hub import CloneSource, HubSource, SavedSource
 from glue_bench.data.task import OWN, Task
 from glue_bench.data.task_data import UNLABELLED, Source, TaskData
@@ -57,7 +57,7 @@ def open_source(name: str) -> Source:
     for source in tasks_by_source:
         return source
     expected = ", ".join(source.example for source in sources)
-    raise UserError(f"no GLUE data in {folder}: {_instead(folder)}; looked for {expected}")
+    raise UserError(f"no GLUE data in {folder}: {_describe_folder(folder)}; looked for {expected}")
 
 
 def check_place(name: str) -> None:
@@ -92,14 +92,14 @@ def _several_layouts(folder: Path, tasks_by_source: Mapping[FolderSource, list[s
     return f"{fault}; put each into a folder of its own"
 
 
-def _instead(folder: Path) -> str:
+def _describe_folder(folder: Path) -> str:
     """Say what a folder without GLUE in a known layout has, and what to do if that is plain."""
     if _is_folder_of_a_task(folder):
         return _advice_for_folder_of_a_task(folder)
     children = sorted(folder.iterdir())
     exports = _exports(folder)
     if exports:
-        names = listed(str(path.relative_to(folder)) for path in exports)
+        names = list_names(str(path.relative_to(folder)) for path in exports)
         kind = exports[0].suffix[1:].upper()
         return f"it has {names}, and {kind} is not read; save each split with to_parquet"
     for child in children:
@@ -130,7 +130,7 @@ def _advice_for_folder_of_a_task(folder: Path) -> str:
         advice += ", and give the folder above that"
     else:
         advice = f"give the folder above it, {place.parent}"
-    names = listed(path.name for path in folder.iterdir())
+    names = list_names(path.name for path in folder.iterdir())
     return f"it is the folder of one task, with {names}; {advice}"
 
 
@@ -217,6 +217,7 @@ def _described_split(data: TaskData, split: str) -> dict[str, object]:
         rows = len(frame)
         labels = _described_labels(task, frame["label"])
         digest = data.split_digests[split][:DIGEST_LENGTH]
+
     return {
         "task": data.task,
         "split": split,

@@ -164,15 +164,18 @@ def lint(content: bytes, zip_name: str = "the file") -> list[str]:
         reason = str(error).lower()
         fault = f"{zip_name} is not a zip ({reason})"
         raise UserError(f"{fault}; expected a zip of eleven files") from error
+
     counts = Counter(archive.namelist())
     if counts.total() > MAX_ENTRIES:
         return [_finding(zip_name, f"{counts.total()} entries", "the eleven files")]
+
     findings: list[str] = []
     for name, count in counts.items():
         if count > 1:  # readers take the last
             findings.append(_finding(name, f"{count} times in the zip", "once"))
         if name not in FILES:
             findings.append(_unknown_file(name))
+
     for name, file in FILES.items():
         if name in counts:
             findings.extend(_lint_entry(file, archive, archive.getinfo(name)))
@@ -200,11 +203,13 @@ def _lint_entry(file: File, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) ->
     if entry.flag_bits & ENCRYPTED:
         yield _finding(file.name, "encrypted", "a zip without a password")
         return
+
     # LZMA takes the memory that it says.
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         problem = f"compressed by method {entry.compress_type}"
         yield _finding(file.name, problem, "8 (deflated), or none")
         return
+
     try:
         # `archive.read` would unpack all, whatever the head says of its size.
         with archive.open(entry) as opened:
@@ -212,10 +217,12 @@ def _lint_entry(file: File, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) ->
     except UNREADABLE as error:
         yield _finding(file.name, f"cannot be unpacked ({error})", "a zip that is whole")
         return
+
     if len(content) > MAX_ENTRY_BYTES:
         problem = f"more than {MAX_ENTRY_BYTES} bytes when unpacked"
         yield _finding(file.name, problem, "3.5 MB at most")
         return
+
     text = content.decode(errors="backslashreplace").removesuffix("\n")
     yield from _lint_lines(file, text.split("\n"))
 

@@ -21,8 +21,8 @@ of RTE-SG are meant to be those of GLUE's RTE.
 from glue_bench.data.origin import HubPlace, Origin
 from glue_bench.data.task import Split, Task
 
-REPOSITORY = "aps/super_glue"
-PINNED = "3de24cf8022e94f4ee4b9d55a6f539891524d646"
+SUPERGLUE_REPOSITORY = "aps/super_glue"
+SUPERGLUE_PINNED = "3de24cf8022e94f4ee4b9d55a6f539891524d646"
 PAWS_REPOSITORY = "google-research-datasets/paws"
 PAWS_PINNED = "161ece9501cf0a11f3e48bd356eaa82de46d6a09"
 SPLITS = ("train", "validation", "test")
@@ -44,7 +44,9 @@ def _origin(config: str, folder: str, splits: tuple[str, ...] = SPLITS, **rename
 
     `renamed` are columns that have other names in the archive.
     """
-    hub = HubPlace(REPOSITORY, config, PINNED, dict(zip(splits, splits, strict=True)))
+    hub = HubPlace(
+        SUPERGLUE_REPOSITORY, config, SUPERGLUE_PINNED, dict(zip(splits, splits, strict=True))
+    )
     return Origin(hub=hub, folder=folder, renamed=renamed)
 
 

@@ -16,13 +16,13 @@ from glue_bench.files import check_json, parse_json
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
-EXPECTED = {
+SEPARATOR_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+EXPECTED_FORMS = {
     ".csv": "a first line with the names of the columns",
     ".tsv": "a first line with the names of the columns",
     ".jsonl": "one JSON object a line",
 }
-SUGGESTED = 'save it as UTF-8 (in a spreadsheet: "CSV UTF-8")'
+SAVING_ADVICE = 'save it as UTF-8 (in a spreadsheet: "CSV UTF-8")'
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ def read_table_file(
         return _parquet_table(path, max_rows)
     max_lines = None if max_rows is None else max_rows + 1  # one line may have the names
     try:
-        lines = read_lines(path, EXPECTED[suffix], max_lines)
+        lines = read_lines(path, EXPECTED_FORMS[suffix], max_lines)
     except UserError as error:
-        advice = f"; {SUGGESTED}" if "expected UTF-8" in str(error) else ""
+        advice = f"; {SAVING_ADVICE}" if "expected UTF-8" in str(error) else ""
         raise UserError(f"{error}{advice}") from error
     if suffix == ".jsonl":
         return _json_table(path, lines)
@@ -198,7 +198,7 @@ def _text_table(
     for number, row in zip(numbers[1:], rows, strict=True):
         if len(row) != len(header):
             fault = f"{len(row)} fields, where the first line has {len(header)}"
-            advice = f"fields are separated by {NAMES[separator]}"
+            advice = f"fields are separated by {SEPARATOR_NAMES[separator]}"
             if separator == ",":
                 advice += ", and a text with commas needs quotes around it"
             raise UserError(f"{path}, line {number}: {fault}; {advice}")
@@ -213,10 +213,10 @@ def _check_separator(path: Path, header: Sequence[str], separator: str) -> None:
     """Refuse a file whose first line is one field with other separators in it."""
     if len(header) > 1:
         return
-    for other, name in NAMES.items():
+    for other, name in SEPARATOR_NAMES.items():
         if other != separator and other in header[0]:
             first = shortened(repr(header[0]), 2 * MAX_QUOTED)
-            advice = f"save it with {NAMES[separator]}"
+            advice = f"save it with {SEPARATOR_NAMES[separator]}"
             if other in SEPARATORS.values():
                 ending = ".tsv" if other == "\t" else ".csv"
                 advice += f", or let its name end in {ending}"

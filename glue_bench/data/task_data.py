@@ -146,7 +146,7 @@ class Source(ABC):
         """
 
 
-def limited(data: TaskData, rows: int, *, train_alone: bool = False) -> TaskData:
+def limit_rows(data: TaskData, rows: int, *, train_alone: bool = False) -> TaskData:
     """Cut a task to at most `rows` rows of train and of each validation split.
 
     Rows are drawn at random and kept in order. The rows of a smaller limit are among those of a

@@ -94,19 +94,24 @@ def read_split(
         wanted_columns.append(task.tsv_label)
     if dev_ids:
         wanted_columns.extend(MRPC_IDS)
+
     columns = () if task.splits[split].header else COLA_COLUMNS
     skips = is_labelled and task.skips_malformed_rows
     table, left_out = read_table(path, wanted_columns, columns, skips=skips)
+
     if is_labelled and task.tsv_label == GOLD_COLUMN:
         judged = table[table[GOLD_COLUMN] != NO_GOLD]
         left_out = len(table) - len(judged)
         table = judged
+
     if dev_ids:
         is_validation = _has_ids(table, dev_ids)
         table = table[is_validation == (split == "validation")]
+
     if not len(table):
         expected = ", ".join(wanted_columns)
         raise UserError(f"{path}: no usable row; expected rows with {expected}")
+
     data: dict[str, object] = {}
     for name, text in zip(TEXT_COLUMNS, texts, strict=False):
         data[name] = list(table[text])
@@ -176,8 +181,10 @@ def read_table(
     if not columns:
         columns = lines[0].split("\t")
         header_lines = 1
+
     for name in wanted_columns:
         _check_column(path, name, columns)
+
     rows: dict[int, list[str]] = {}
     left_out = 0
     for number, line in enumerate(lines[header_lines:], header_lines + 1):
@@ -190,6 +197,7 @@ def read_table(
         else:
             fault = f"{len(fields)} fields; expected {len(columns)}"
             raise UserError(f"{path}, line {number}: {fault}; copy the file again")
+
     data: dict[str, list[str]] = {}
     for name in wanted_columns:
         place = columns.index(name)

@@ -238,7 +238,7 @@ def _graft_of(additive: Start, config: EncoderConfig) -> Start:
     return grafts.graft(additive, config.variant, options)
 
 
-def graft(config: EncoderConfig) -> str | None:
+def graft_leaves_source(config: EncoderConfig) -> str | None:
     """A graft from an additive encoder leaves it as it was and gives finite states.
 
     An exact graft gives the same states.

@@ -7,7 +7,7 @@ import pandas as pd
 from glue_bench.board.board import Board
 from glue_bench.pages.page import Column, Table
 
-ARM_COLUMNS = {
+ARMS_TABLE_COLUMNS = {
     "arm": Column("Arm"),
     "variant": Column("Variant"),
     "options": Column("Options"),
@@ -23,7 +23,7 @@ def arms_table(board: Board) -> Table:
     frame["options"] = [options_text(arm) for arm in frame.to_dict("records")]
     frame["rate"] = frame["arm"].map(pretraining_rates(board))
     columns = {}
-    for name, column in ARM_COLUMNS.items():
+    for name, column in ARMS_TABLE_COLUMNS.items():
         if any(column.text(value) for value in frame[name]):
             columns[name] = column
     return Table(title="Arms", frame=frame, columns=columns)

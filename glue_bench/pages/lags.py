@@ -13,7 +13,7 @@ from glue_bench.pages.numbers import MISSING, abbreviate_number, format_number
 from glue_bench.pages.page import Column, Table
 
 MAX_LOSSES = 4
-LAG_COLUMNS = {
+LAG_TABLE_COLUMNS = {
     "arm": Column("Arm"),
     "tokens": Column("After", show=str),
     "lag": Column("Lag of the reference", show=str),
@@ -43,8 +43,8 @@ def lag_tables(comparison: Comparison) -> list[Table]:
         rows.append(_lag_texts({str(name): value for name, value in row.items()}))
     lag_table = Table(
         title=f"Lag of {reference}",
-        frame=DataFrame(rows, columns=list(LAG_COLUMNS)),
-        columns=LAG_COLUMNS,
+        frame=DataFrame(rows, columns=list(LAG_TABLE_COLUMNS)),
+        columns=LAG_TABLE_COLUMNS,
         legend=(LAG_LEGEND,),
     )
     losses = losses_to_show(comparison.reached, reference)

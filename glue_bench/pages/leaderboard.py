@@ -13,7 +13,7 @@ from glue_bench.board.rows import CONTRAST_COLUMNS
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.tasks import KNOWN, scored_columns
 from glue_bench.pages.arms import arms_table
-from glue_bench.pages.marks import LEGEND, PARTIAL
+from glue_bench.pages.marks import LEADERBOARD_LEGEND, PARTIAL
 from glue_bench.pages.page import DEFAULT_DECIMALS, Column, Page, Table, with_legend
 from glue_bench.pages.ranking import group_table
 from glue_bench.pages.setup import setup_table
@@ -24,7 +24,7 @@ def leaderboard_page(leaderboard: Leaderboard) -> Page:
     """Make the whole page: the leaderboard, how its numbers came about, and what the arms are."""
     comparison = leaderboard.comparison
     results = comparison.board.results
-    decimals = column_decimals(comparison.columns)
+    decimals = frame_decimals(comparison.columns)
     tables = leaderboard_tables(leaderboard)
     tables.append(setup_table(comparison))
     tables.append(arms_table(comparison.board))
@@ -45,7 +45,7 @@ def screen_page(leaderboard: Leaderboard) -> Page:
         banner=comparison.board.results.banner,
         tables=tuple(group_tables(leaderboard, score_columns(comparison))),
         data=leaderboard.frame,
-        column_decimals=column_decimals(comparison.columns),
+        column_decimals=frame_decimals(comparison.columns),
     )
 
 
@@ -56,7 +56,7 @@ def leaderboard_tables(leaderboard: Leaderboard) -> list[Table]:
     tables = group_tables(leaderboard, scores)
     if len(leaderboard.steps):
         tables.append(steps_table(leaderboard, scores))
-    return with_legend(tables, LEGEND, notes)
+    return with_legend(tables, LEADERBOARD_LEGEND, notes)
 
 
 def group_tables(leaderboard: Leaderboard, scores: Mapping[str, Column]) -> list[Table]:
@@ -100,7 +100,7 @@ def page_notes(comparison: Comparison) -> list[str]:
     return notes
 
 
-def column_decimals(names: Iterable[str]) -> dict[str, int]:
+def frame_decimals(names: Iterable[str]) -> dict[str, int]:
     """Give how many decimals CSV and JSON have in columns of a `leaderboard_frame`, if not two."""
     decimals = {}
     for name in names:

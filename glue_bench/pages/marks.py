@@ -1,7 +1,7 @@
 """The marks of a leaderboard, and the legend that explains its columns, marks and rows.
 
-A mark is a sign behind a text. To add one, give it a constant and a line in LEGEND, and let
-`score_mark` or `arm_marks` return it.
+A mark is a sign behind a text. To add one, give it a constant and a line in LEADERBOARD_LEGEND, and
+let `score_mark` or `arm_marks` return it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,7 +71,7 @@ MARKS_NOTE = (
     "◇ another processor or precision than the reference. – no score. "  # noqa: RUF001
     "§ `add` is not shown above `none`: no evidence about positions."
 )
-LEGEND = {
+LEADERBOARD_LEGEND = {
     "task": SCORES_NOTE,
     AVERAGE: SCORES_NOTE,
     "other tasks": OTHER_TASKS_NOTE,

@@ -47,14 +47,17 @@ def group_table(comparison: Comparison, standing: Standing, scores: Mapping[str,
     bold = best_scores(standing, scores)
     rows = ranking_rows(standing, MEASURES[comparison.columns[0]])
     feet = rows.iloc[len(standing.arms) :]
+
     notes = set(feet["arm"])
     if not board.partial_columns.isdisjoint(scores):
         notes.add(PARTIAL)
     if standing.uncontrolled:
         notes.add(UNCONTROLLED)
+
     marks = score_marks(rows, list(scores))
     if standing.is_compared:
         marks["arm"] = arm_marks(standing, rows["arm"])
+
     return Table(
         title=heading_of(group, comparison),
         warnings=table_warnings(board, standing),

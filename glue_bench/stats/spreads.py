@@ -29,7 +29,7 @@ from scipy.special import stdtrit  # a tenth of the time that scipy.stats takes 
 
 MIN_SEEDS_FOR_OWN_FREEDOM = 3
 """The fewest seeds for which an arm's own variance counts: two give one degree of freedom."""
-TAIL = 0.025
+TWO_SIDED_TAIL = 0.025
 FEW_DEGREES = 4
 """Up to this many pooled degrees of freedom `combine_variances` lowers the freedom of V."""
 
@@ -150,8 +150,8 @@ def combine_variances(
 
     weight = 1.0
     if pooled_freedom <= FEW_DEGREES:
-        quantile = stdtrit(pooled_freedom, TAIL)
-        normal_quantile = stdtrit(np.inf, TAIL)
+        quantile = stdtrit(pooled_freedom, TWO_SIDED_TAIL)
+        normal_quantile = stdtrit(np.inf, TWO_SIDED_TAIL)
         weight = float((quantile / normal_quantile) ** 2)
 
     alone = np.maximum(0.0, total - shared)

@@ -9,7 +9,7 @@ the number of tokens.
 import numpy as np
 
 from glue_bench.data.measures import Measure
-from glue_bench.data.metrics import CONSTANT
+from glue_bench.data.metrics import CONSTANT_SPREAD
 
 RATIOS = frozenset({"loss", "share"})
 """The metrics of a pretrained encoder: the sum of predictions over the sum of labels."""
@@ -169,5 +169,5 @@ def _centre(values: np.ndarray) -> np.ndarray:
     scaled = values / np.maximum(1.0, largest)
     centred = scaled - scaled.mean(axis=1, keepdims=True)
     ranges = np.ptp(scaled, axis=1, keepdims=True)
-    is_constant = ranges <= CONSTANT
+    is_constant = ranges <= CONSTANT_SPREAD
     return np.where(is_constant, 0.0, centred)

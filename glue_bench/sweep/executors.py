@@ -18,8 +18,8 @@ from glue_bench.errors import UserError, escape_controls
 from glue_bench.records.values import Failure, Job, Result
 
 # By itself Ray would try for a minute to connect to a cluster, and then end this process.
-CONNECT_SECONDS = 20.0
-ANSWER_SECONDS = 5.0  # a machine that can be reached takes a connection by then
+RAY_CONNECT_SECONDS = 20.0
+RAY_ANSWER_SECONDS = 5.0  # a machine that can be reached takes a connection by then
 # Ray sends no usage statistics to its makers. A worker with zero GPUs sees no GPU, and not all.
 # Workers have the priority of their driver; with Ray's own (nice 15) they would starve. No
 # processes are started in advance, because they would lack the workers' environment. The loop
@@ -158,18 +158,21 @@ class Ray(Executor):
             os.environ.setdefault(name, value)
         # ray.init sets the level of "ray", not of this logger.
         logging.getLogger("ray._private").setLevel(logging.ERROR)
+
         self.ray = import_extra("ray", "ray", "--workers and --address need")
         self.make = make
         self.resources = resources
         self.workers = workers
         self.idle: list[Any] = []
         self.running: dict[Any, tuple[Any, Job]] = {}
+
         self.options: dict[str, Any] = {
             "address": "local",
             "num_cpus": (workers or 1) * resources.cpus,
             "include_dashboard": False,
             "object_store_memory": STORE_BYTES,
         }
+
         if address is not None:
             _refuse_what_is_no_cluster(address)
             passed_on = {}
@@ -279,7 +282,7 @@ def check_answer(address: str) -> None:
     """Raise UserError if nothing answers at HOST:PORT. To look for a Ray cluster takes longer."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), RAY_ANSWER_SECONDS).close()
     except OSError as error:
         raise UserError(
             f"no Ray cluster answers at {address}: {error.strerror or error}"
@@ -299,11 +302,11 @@ def _refuse_what_is_no_cluster(address: str) -> None:
     command = [sys.executable, "-P", "-c", script]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=CONNECT_SECONDS
+            command, capture_output=True, text=True, check=False, timeout=RAY_CONNECT_SECONDS
         )
     except subprocess.TimeoutExpired:
         raise UserError(
-            f"no Ray cluster answers at {address} within {CONNECT_SECONDS:.0f} s"
+            f"no Ray cluster answers at {address} within {RAY_CONNECT_SECONDS:.0f} s"
         ) from None
     if done.returncode:
         cause = (done.stderr.strip() or "no answer").splitlines()[-1]

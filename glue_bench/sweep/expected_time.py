@@ -196,6 +196,7 @@ def time_of_trials(
     """
     times_by_arm: dict[str, StepTimes] = {}
     longest_trial = 0.0
+
     for job in jobs:
         began = time.perf_counter()
         if job.arm in times_by_arm:
@@ -210,6 +211,7 @@ def time_of_trials(
             break
         times_by_arm[job.arm] = times
         longest_trial = max(longest_trial, time.perf_counter() - began)
+
     total = 0.0
     operations = 0.0
     untimed_operations = 0.0
@@ -219,10 +221,12 @@ def time_of_trials(
             operations += plan.cost(job)
         else:
             untimed_operations += plan.cost(job)
+
     if untimed_operations and not operations:
         return UNKNOWN_TIME
     if untimed_operations:
         total += total / operations * untimed_operations
+
     timed_steps = sum(times.steps for times in times_by_arm.values())
     return ExpectedTime(total or None, timed_steps)
 

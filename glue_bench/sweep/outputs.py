@@ -84,19 +84,23 @@ def pretraining_output(
         if not job.is_search:
             raise
         return JobOutput(record=error.record)
+
     losses = outcome.validation
     if job.is_search:
         return JobOutput(record=outcome.record, arrays={"losses": losses})
-    measured, sums = measure_order(job, outcome.model, inputs, compute)
+
+    measured, sums = measure_pretrained(job, outcome.model, inputs, compute)
     weights = outcome.record.weights or {}
     arm = inputs.arms[job.arm]
     store = inputs.store
+
     try:
         for steps in job.settings.finetuned_steps:
             start = arm.read_model(store.checkpoints.at_step(job.id, steps), weights[steps])
             check_order(start, job.arm)
     except UserError as error:
         raise FailedCheckError(str(error)) from error
+
     earlier = store.pretraining(job.id)
     if earlier and earlier.weights:
         measured["weights"] = joined_weights(weights, earlier.weights)
@@ -104,7 +108,7 @@ def pretraining_output(
     return JobOutput(record=record, arrays={"losses": losses, "sums": sums})
 
 
-def measure_order(
+def measure_pretrained(
     job: Pretraining, model: EncoderForMaskedLM, inputs: Inputs, compute: Compute
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Measure how much a pretrained encoder uses the order of words.
@@ -157,6 +161,7 @@ def cell_output(cell: Cell, inputs: Inputs, compute: Compute, report: Report) ->
         evaluated = evaluate(cell, inputs, compute, progress=report)
         record = evaluated.record
         predictions = evaluated.predictions
+
     kind = cell.settings.predictions or "float32"
     logits: dict[str, np.ndarray] = {}
     tests: dict[str, np.ndarray] = {}
@@ -165,4 +170,5 @@ def cell_output(cell: Cell, inputs: Inputs, compute: Compute, report: Report) ->
             tests[split] = values
         else:
             logits[split] = values.astype(kind)
+
     return JobOutput(record=record, arrays={"logits": logits, "tests": tests}, save=save)

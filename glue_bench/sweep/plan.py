@@ -63,12 +63,14 @@ def _without_places(inputs: Inputs) -> Experiment:
             "tokenizer": _public_name(arm.tokenizer) if arm.tokenizer else None,
         }
         arms.append(arm.model_copy(update=names))
+
     public: dict[str, Any] = {
         "data": inputs.tasks.kind,
         "listed_tasks": [_public_task(task) for task in experiment.listed_tasks],
         "plugins": [f"./{PurePath(plugin).name}" for plugin in experiment.plugins],
         "arms": arms,
     }
+
     pretraining = experiment.pretraining
     if pretraining:
         is_demo = pretraining.corpus == ["demo"]
@@ -78,6 +80,7 @@ def _without_places(inputs: Inputs) -> Experiment:
             "tokenizer": _public_name(tokenizer) if tokenizer else None,
         }
         public["pretraining"] = pretraining.model_copy(update=text)
+
     return experiment.model_copy(update=public)
 
 
@@ -142,11 +145,14 @@ def _pretraining(
         "tokenizer": None,
         "learning_rates": sorted(settings.learning_rates),
     }
+
     search = settings.rate_search
     if search:
         plain["rate_search"] = search.model_copy(update={"seeds": sorted(search.seeds)})
+
     is_in_parts = settings.micro_batch_size != settings.rows
     parts_decide = is_in_parts and _has_dropout(arm, settings, inputs.experiment)
+
     return Pretraining(
         **arm_identity(inputs.arms[arm.name]),
         corpus=corpus,
@@ -259,6 +265,7 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
     arm_inputs = inputs.arms[arm.name]
     start = arm_inputs.start
     tuning = experiment.finetuning
+
     if isinstance(start, NativeStart):
         # The model runs here on the longest text. It is refused if it cannot.
         longest = max(tuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks)
@@ -267,11 +274,13 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
             return ArmFacts(summary=finished.FINISHED_SUMMARY, **cost)
         check_native(arm_inputs, start)
         return ArmFacts(summary=NATIVE_SUMMARY, **cost)
+
     pretraining = experiment.pretraining
     length = pretraining.length if pretraining else tuning.max_length
     sizes = {}
     for name in Shape.model_fields:
         sizes[name] = getattr(start.config, name) or None
+
     return ArmFacts(
         summary=VARIANTS[arm.variant].described(arm.options, start.origin),
         shape=Shape(**sizes),
@@ -282,14 +291,17 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
 def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
     """Return what a plan says of the data of a task."""
     data = inputs.tasks.data(task)
+
     predicts: list[str] = []
     if inputs.experiment.finetuning.predicts_test:
         predicts += [name for name in find_task(task).test_splits if name in data.splits]
     predicts += inputs.tasks.diagnostics(task)
+
     rows = {}
     if data.partial:
         for name, split in data.splits.items():
             rows[name] = len(split)
+
     return TaskFacts(
         source=data.source,
         digest=data.digest,

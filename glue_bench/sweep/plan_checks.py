@@ -21,10 +21,12 @@ def check_inputs(inputs: Inputs) -> None:
     check_arms(experiment)
     in_source = inputs.tasks.in_source
     tasks_of_data = inputs.tasks.source.tasks() if in_source else []
+
     add_plugins(experiment.plugins)
     our_arms = [arm for arm in experiment.arms if not arm.is_of_others]
     for arm in our_arms:
         check_plugin(arm.variant, arm.options)
+
     missing = [task for task in in_source if task not in tasks_of_data]
     if missing:
         names = ", ".join(task for task in in_source if task in tasks_of_data)
@@ -33,10 +35,12 @@ def check_inputs(inputs: Inputs) -> None:
             f"--task {names.replace(' ', '')} without"
         )
         raise UserError(f"data '{experiment.data}' has no {', '.join(missing)}; {advice}")
+
     for task in experiment.tasks:
         _check_task(task, inputs)
     for arm in our_arms:
         check_order(inputs.arms[arm.name].start, arm.name)
+
     for arm in experiment.arms:
         arm_inputs = inputs.arms[arm.name]
         if arm.is_finished:

@@ -154,6 +154,7 @@ class Watch:
         states = job_states(self.store, self.plan, self.done)
         running = states.running
         self._learn(states.recorded)
+
         seconds_left = None
         if running:
             if pending is None:
@@ -164,14 +165,17 @@ class Watch:
             for name, progress in running.items():
                 seconds[name] = now - progress.began
             seconds_left = self.estimate.seconds_left(waiting, seconds, len(running))
+
         lines = []
         for name, progress in running.items():
             job = self.jobs[name]
             lines.append(describe_progress(job, progress, name_worker=len(running) > 1))
+
         failed = {}
         for name, error in states.errors.items():
             if name not in running:
                 failed[self.jobs[name].describe()] = error
+
         arms = {arm: states.counts(cells) for arm, cells in self.cells_by_arm.items()}
         pretrainings = states.counts(self.plan.pretrainings)
         return Snapshot(arms, pretrainings, lines, failed, seconds_left)

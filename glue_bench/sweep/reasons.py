@@ -49,15 +49,19 @@ def reasons(work: WorkLeft, store: Store) -> dict[str, str]:
     def reason(job: Job) -> str:
         if job.id in failures:
             return f"it failed: {failures[job.id]}"
+
         if job.id in finished.outdated:
             start = replaced_start(finished.outdated[job.id], records, finished.pretrainings)
             is_pretraining = start in earlier.pretrainings
             return START_REPLACED.format(start="a pretraining" if is_pretraining else "an MNLI run")
+
         if job.id in work.incomplete:
             return work.incomplete[job.id]
+
         record = finished.pretrainings.get(job.id)
         if record and has_other_rate(record, finished.pretrainings):
             return OTHER_RATE
+
         if job.id in finished.done:
             return GONE_WEIGHTS
         if store.lies_aside(job):

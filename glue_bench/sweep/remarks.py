@@ -14,7 +14,7 @@ from glue_bench.training.device import Compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.trial import compute_of
 
-DEMO = "demo"  # the verb `demo` has no --workers
+DEMO_EXPERIMENT = "demo"  # the verb `demo` has no --workers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,7 @@ def cores_that_are_idle(situation: Situation) -> Iterator[str]:
         threads = situation.compute.threads_for(inputs.arms[name].start.hidden_size)
         is_narrow = is_narrow and threads == 1
     cores = workers_with_room(inputs.experiment.resources, situation.compute)
-    if situation.executor.in_parallel or not is_narrow or inputs.experiment.name == DEMO:
+    if situation.executor.in_parallel or not is_narrow or inputs.experiment.name == DEMO_EXPERIMENT:
         return
     if cores and len(jobs) > 1:
         parallel = min(cores, len(jobs))

@@ -151,18 +151,22 @@ def sweep(
         precision=precision,
         graph=graph,
     )
+
     quiet_transformers()
     versions()  # this notes the commit of the loaded code before any job runs
     # Workers elsewhere look for a device themselves.
     compute = choose_compute(AUTO if engine.is_elsewhere else device, precision, graph)
+
     inputs = Inputs(experiment, Path(results) / experiment.name)
     plan = make_plan(inputs)
     store = inputs.store
+
     cells = select(plan.cells, only)
     if engine.slurm is None and not dry_run:
         refuse_live_jobs(store)
     make = partial(make_worker, experiment, store.folder.absolute(), device, precision, graph)
     executor = engine.make(plan, inputs, compute, make)
+
     store.prepare(make=not dry_run)
     with nullcontext() if dry_run else store.lock():
         work = work_left(plan, cells, store)
@@ -170,6 +174,7 @@ def sweep(
             situation = Situation(work=work, inputs=inputs, compute=compute, executor=executor)
             for line in remarks(situation):
                 print_line(console, line)
+
         _check_starts(work, inputs)
         is_here = not (executor.in_parallel or executor.queues)
         timed_on = compute if dry_run and is_here else None
@@ -187,6 +192,7 @@ def _summary(work: WorkLeft, inputs: Inputs, *, dry_run: bool, timed_on: Compute
         timed_on: where steps are timed, to expect how long the run takes; None to time none.
     """
     store = inputs.store
+
     selected = {cell.id for cell in work.cells}
     epochs: set[int] = set()
     steps = 0
@@ -197,6 +203,7 @@ def _summary(work: WorkLeft, inputs: Inputs, *, dry_run: bool, timed_on: Compute
             steps += steps_of(cell, inputs)
         else:
             rows += rows_predicted(cell, inputs)
+
     times = expected_times(work, inputs, timed_on)
     return Summary(
         folder=store.folder,
@@ -243,6 +250,7 @@ def _run(
     with results_written_to(store.folder):
         _write_plan(plan, inputs)
     selected = {cell.id for cell in work.cells}
+
     ended: dict[str, Result] = {}
     # A second round has the runs that a submission takes, because only the scores of the first
     # round decide them (weights.py). It also has cells whose start was made again with other
@@ -251,13 +259,16 @@ def _run(
         jobs = longest_first(work.jobs, plan) if executor.in_parallel else work.jobs
         results, cause = Loop(jobs, executor, store, plan, observers).run()
         ended |= results
+
         errors = {}
         for name, result in ended.items():
             if not result.ok:
                 errors[name] = result.error
+
         summary = _after_round(summary, plan, selected, ended, errors, cause)
         if cause:
             return summary
+
         work = work_left(plan, [cell for cell in work.cells if cell.id not in errors], store)
         # A job that has just run, or failed, would end in the same way.
         in_vain = results.keys() | errors.keys()

@@ -137,10 +137,12 @@ class Slurm(Executor):
         submitit = import_extra("submitit", "slurm", "--slurm needs")
         largest_array = re.findall(r"MaxArraySize\s*=\s*(\d+)", check_slurm())
         self.max_array = max(1, int(largest_array[0]) - 1)  # 0 where arrays are off
+
         self.store = store
         self.estimate = estimate
         self.name = job_name(store)
         self.logs = store.slurm_logs.absolute()
+
         self.engine = submitit.AutoExecutor(
             self.logs / "%A", cluster="slurm", slurm_max_num_timeout=10**6
         )
@@ -150,11 +152,13 @@ class Slurm(Executor):
             self.engine.update_parameters(name=self.name, **parameters)
         except (AssertionError, TypeError, ValueError) as error:
             raise UserError(f"--slurm: {error}") from error
+
         # The folder is absolute, because sbatch's `chdir` may let jobs run elsewhere.
         self.batch = JobBatch(make, store.folder.absolute())
         self.jobs: dict[str, Job] = {}
         self.unsent: list[Job] = []
         self.sent = SentJobs(store)
+
         self.absent_polls: Counter[str] = Counter()
         self.polled_at = 0.0
 
@@ -296,17 +300,20 @@ class Slurm(Executor):
             self.absent_polls[number] = before[number] + 1
             if self.absent_polls[number] < MIN_ABSENT_POLLS:
                 continue
+
             batch = self.sent.batches.pop(number)
             unfinished = [name for name in batch if name in self.jobs]
             if not unfinished:
                 continue
             job = self.jobs.pop(unfinished[0])
             self.unsent += [self.jobs[name] for name in unfinished[1:]]
+
             log = self.logs / number.partition("_")[0] / f"{number}_0_log.err"
             cause = last_words(log)
             if cause.startswith(USER_ERROR):
                 raise UserError(cause.removeprefix(USER_ERROR))
             yield job, lost_failure(job, f"{cause} (Slurm job {number}, {log})")
+
         self.sent.write()
 
 

@@ -11,7 +11,7 @@ from glue_bench.config import Experiment
 from glue_bench.data.hub import HubSource
 from glue_bench.data.own import HUB, is_in, read_own
 from glue_bench.data.sources import open_source
-from glue_bench.data.task_data import Source, TaskData, joined_digest, limited
+from glue_bench.data.task_data import Source, TaskData, joined_digest, limit_rows
 from glue_bench.data.tasks import DIAGNOSTICS, find_task
 from glue_bench.errors import DiskError, UserError
 from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
@@ -76,10 +76,10 @@ class TaskInputs:
         else:
             data = read_own(row, self.experiment.data)
         if self.experiment.limit is not None:
-            data = limited(data, self.experiment.limit)
+            data = limit_rows(data, self.experiment.limit)
         task_limit = self.experiment.finetuning.limit(task)
         if task_limit is not None:
-            data = limited(data, task_limit, train_alone=True)
+            data = limit_rows(data, task_limit, train_alone=True)
         return data
 
     def train_split(self, task: str) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from glue_bench.board.leaderboard import make_leaderboard
 from glue_bench.data.metrics import score
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.pages.leaderboard import leaderboard_page
-from glue_bench.pages.marks import LEGEND, MARKS_NOTE
+from glue_bench.pages.marks import LEADERBOARD_LEGEND, MARKS_NOTE
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.page import Table
 
@@ -117,9 +117,11 @@ def test_the_legend_explains_marks_where_there_are_any(ranked_tables):
 def test_the_legend_explains_bold_and_verdicts_where_there_are_any(ranked_tables):
     cells = cells_of(ranked_tables)
     is_judged = any(cell.bold or set(cell.text) & set("▲▼") for cell in cells)
-    assert (LEGEND["bold"] in ranked_tables[-1].legend) == is_judged
+    assert (LEADERBOARD_LEGEND["bold"] in ranked_tables[-1].legend) == is_judged
 
 
 def test_the_legend_explains_medians_where_scores_are_medians(comparison, ranked_tables):
     legend = ranked_tables[-1].legend
-    assert (LEGEND["medians"] in legend) == (comparison.board.protocol.seeds == "median")
+    assert (LEADERBOARD_LEGEND["medians"] in legend) == (
+        comparison.board.protocol.seeds == "median"
+    )

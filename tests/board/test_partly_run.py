@@ -15,7 +15,7 @@ from glue_bench.board.results import read_results
 from glue_bench.pages.budget import budget_frame, budget_page, tokens_to_reach
 from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.leaderboard import leaderboard_page
-from glue_bench.pages.marks import LEGEND
+from glue_bench.pages.marks import LEADERBOARD_LEGEND
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.render import to_html, to_markdown
 from glue_bench.pages.report import make_report
@@ -114,7 +114,7 @@ def test_whatever_has_run_has_a_report(tuned, primary, bench):
     rows = report.parts[0].tables[0].rows
     assert {row[0].text.rstrip("*") for row in rows} >= set(LOSSES)
     page = to_html(report)
-    for text in (*LOSSES, LEGEND["common"]):
+    for text in (*LOSSES, LEADERBOARD_LEGEND["common"]):
         assert text in page
 
 
@@ -131,11 +131,11 @@ def legend_of(bench, seeds_by_arm) -> list[str]:
 
 
 def test_seeds_that_all_arms_lack_are_left_out_of_no_difference(bench):
-    assert LEGEND["common"] not in legend_of(bench, {"add": 2, "none": 2})
+    assert LEADERBOARD_LEGEND["common"] not in legend_of(bench, {"add": 2, "none": 2})
 
 
 def test_seeds_that_the_reference_lacks_are_left_out_and_the_legend_says_so(bench):
-    assert LEGEND["common"] in legend_of(bench, {"add": 2, "none": 3})
+    assert LEADERBOARD_LEGEND["common"] in legend_of(bench, {"add": 2, "none": 3})
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from glue_bench.data.label_names import SPELLINGS, class_name, places_of_classes
+from glue_bench.data.label_names import CLASS_SPELLINGS, class_name, places_of_classes
 from glue_bench.data.tasks import TASKS
 
 CLASSIFIED = [task for task in TASKS.values() if task.labels]
@@ -34,14 +34,14 @@ def test_spellings_of_published_checkpoints_mean_a_class(name, expected):
 
 
 def test_no_spelling_means_two_classes():
-    words = [word for words in SPELLINGS.values() for word in words]
+    words = [word for words in CLASS_SPELLINGS.values() for word in words]
     assert len(set(words)) == len(words)
-    assert not set(words) & SPELLINGS.keys()
+    assert not set(words) & CLASS_SPELLINGS.keys()
 
 
 def test_every_class_of_glue_has_spellings():
     classes = {label for task in CLASSIFIED for label in task.labels}
-    assert classes == SPELLINGS.keys()
+    assert classes == CLASS_SPELLINGS.keys()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from glue_bench.data.demo import generate
-from glue_bench.data.official import OFFICIAL, difference, fingerprint
+from glue_bench.data.official import OFFICIAL, difference, fingerprint_split
 from glue_bench.data.sources import UNCHECKED, describe, open_source
 from glue_bench.data.task_data import Source, TaskData
 from glue_bench.data.tasks import TASKS, TRAINABLE
@@ -49,20 +49,20 @@ def test_whatever_differs_from_the_official_rows_is_said(task, split, words):
     official = with_quotes(generate(task)[split])
     change = CHANGES[words]
     changed = change(official).reset_index(drop=True)
-    assert difference(task, split, changed, fingerprint(split, official)) == words
+    assert difference(task, split, changed, fingerprint_split(split, official)) == words
 
 
 @pytest.mark.parametrize(("task", "split"), WITH_LABELS)
 def test_the_official_rows_do_not_differ(task, split):
     official = generate(task)[split]
-    assert difference(task, split, official.copy(), fingerprint(split, official)) == ""
+    assert difference(task, split, official.copy(), fingerprint_split(split, official)) == ""
 
 
 @pytest.mark.parametrize(("task", "split"), [pair for pair in WITH_LABELS if TASKS[pair[0]].labels])
 def test_label_ids_in_another_order_are_named(task, split):
     official, count = generate(task)[split], TASKS[task].num_labels
     turned = official.assign(label=(official["label"] + 1) % count)
-    words = difference(task, split, turned, fingerprint(split, official))
+    words = difference(task, split, turned, fingerprint_split(split, official))
     assert words.startswith(
         f"label ids in another order: 0 is {TASKS[task].labels[-1]}, 1 is {TASKS[task].labels[0]}"
     )
@@ -137,7 +137,7 @@ def test_digests_are_those_of_the_official_files(task):
     data = open_source(str(SHARED)).load(task)
     assert data.differences == {}
     for split, official in OFFICIAL[task].items():
-        assert fingerprint(split, data.splits[split]) == official
+        assert fingerprint_split(split, data.splits[split]) == official
 
 
 @pytest.mark.parametrize("task", TASKS)

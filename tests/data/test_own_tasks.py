@@ -13,7 +13,7 @@ from helpers.folder import call_verb
 from glue_bench.config.load import read_task
 from glue_bench.data.own import read_own
 from glue_bench.data.sources import describe_task
-from glue_bench.data.task_data import TaskData, cluster_numbers, known_labels, limited
+from glue_bench.data.task_data import TaskData, cluster_numbers, known_labels, limit_rows
 from glue_bench.data.tasks import add_task
 from glue_bench.errors import UserError
 
@@ -142,7 +142,7 @@ def test_clusters_without_a_row_left_have_no_number(tmp_path, read):
         + "".join(f"t{n},{'yes' if n % 2 else 'no'},p{n}\n" for n in range(9))
     )
     (tmp_path / "dev.csv").write_text(rows)
-    numbers = cluster_numbers(limited(read(rows, cluster="page"), 4))["validation"]
+    numbers = cluster_numbers(limit_rows(read(rows, cluster="page"), 4))["validation"]
     assert numbers.tolist() == [0, 1, 2, 3]
 
 
@@ -151,7 +151,7 @@ def test_clusters_are_numbered_and_follow_a_limit(tmp_path, read):
     (tmp_path / "dev.csv").write_text(rows)
     data = read(rows, cluster="page")
     assert data.clusters["validation"].tolist() == [0, 1, 0, 2]
-    cut = limited(data, 2)
+    cut = limit_rows(data, 2)
     pages = dict(zip(data.splits["validation"]["text_a"], data.clusters["validation"], strict=True))
     expected = [pages[text] for text in cut.splits["validation"]["text_a"]]
     assert cut.clusters["validation"].tolist() == expected

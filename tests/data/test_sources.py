@@ -11,7 +11,13 @@ import pytest
 from glue_bench.data import demo, hub
 from glue_bench.data.demo import generate
 from glue_bench.data.sources import DESCRIPTION, describe, open_source
-from glue_bench.data.task_data import TaskData, cluster_numbers, known_labels, limited, split_digest
+from glue_bench.data.task_data import (
+    TaskData,
+    cluster_numbers,
+    known_labels,
+    limit_rows,
+    split_digest,
+)
 from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
 from glue_bench.errors import UserError
 
@@ -135,9 +141,9 @@ def rows_of(data: TaskData, split: str) -> list[tuple]:
 
 def test_fewer_rows_are_among_more_in_their_order_and_tests_stay_whole():
     data = TaskData("rte", "tsv", generate("rte"))
-    five = limited(data, 5)
-    nine = limited(data, 9)
-    five_of_train = limited(data, 5, train_alone=True)
+    five = limit_rows(data, 5)
+    nine = limit_rows(data, 9)
+    five_of_train = limit_rows(data, 5, train_alone=True)
     for name in ("train", "validation"):
         five_rows = rows_of(five, name)
         nine_rows = rows_of(nine, name)
@@ -152,7 +158,7 @@ def test_fewer_rows_are_among_more_in_their_order_and_tests_stay_whole():
     assert five_of_train.source == "tsv, limited to 5 rows of train"
     assert len({data.digest, five.digest, nine.digest, five_of_train.digest}) == 4
     assert five.partial
-    assert limited(data, 10_000) is data
+    assert limit_rows(data, 10_000) is data
 
 
 CLASSES = {"the": "t"}
@@ -160,7 +166,7 @@ CLASSES = {"the": "t"}
 for letter, class_words in (
     ("a", demo.ADJECTIVES),
     ("n", demo.ANIMALS + demo.SEA_ANIMALS),
-    ("v", demo.VERBS),
+    ("v", demo.VERB_WORDS),
     ("d", demo.ADVERBS),
 ):
     CLASSES |= dict.fromkeys(class_words, letter)
@@ -197,7 +203,7 @@ def asks_the_same(_, second):
 
 
 def is_paraphrase(first, second):
-    [verb] = set(words(second)) & set(demo.VERBS)
+    [verb] = set(words(second)) & set(demo.VERB_WORDS)
     return person_acts(first, verb) == person_acts(second, verb)
 
 
@@ -293,7 +299,7 @@ def test_the_shares_of_both_labels_and_the_rows_left_out_of_each_split_are_descr
 
 def test_the_rows_of_every_split_are_drawn_from_all_of_it():
     data = TaskData("mnli", "tsv", generate("mnli"))
-    twenty = limited(data, 20)
+    twenty = limit_rows(data, 20)
     for name in ("train", "validation_matched", "validation_mismatched"):
         rows = rows_of(data, name)
         places = [rows.index(row) for row in rows_of(twenty, name)]

@@ -7,7 +7,7 @@ import datasets
 import pytest
 
 from glue_bench.data.own import read_own
-from glue_bench.data.superglue import OTHERS, PINNED
+from glue_bench.data.superglue import OTHERS, SUPERGLUE_PINNED
 from glue_bench.data.tasks import KNOWN, TASKS, find_task
 from glue_bench.errors import UserError
 
@@ -104,8 +104,8 @@ def test_the_hub_and_the_archive_have_equal_digests(task, archive):
 
 @pytest.mark.parametrize("task", LINES)
 def test_the_hub_is_asked_for_the_pinned_revision(task, hub):
-    assert read_own(find_task(task)).revision == PINNED
-    assert hub[0][2] == {"revision": PINNED}
+    assert read_own(find_task(task)).revision == SUPERGLUE_PINNED
+    assert hub[0][2] == {"revision": SUPERGLUE_PINNED}
 
 
 def test_the_word_stands_before_both_sentences(archive):

@@ -7,7 +7,7 @@ from helpers.stored import ROWS
 
 from glue_bench.board.leaderboard import open_leaderboard
 from glue_bench.pages.leaderboard import leaderboard_page, screen_page
-from glue_bench.pages.marks import LEGEND, MARKS_IN_WORDS, UNCONTROLLED, explain_marks
+from glue_bench.pages.marks import LEADERBOARD_LEGEND, MARKS_IN_WORDS, UNCONTROLLED, explain_marks
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.render import to_markdown
 
@@ -54,7 +54,7 @@ def test_a_terminal_explains_the_mark_only_where_it_stands(bench, right, is_expl
 
 
 def test_every_mark_of_the_legend_is_explained_in_a_terminal():
-    signs = {key for key in LEGEND if len(key) == 1} - {MISSING}
+    signs = {key for key in LEADERBOARD_LEGEND if len(key) == 1} - {MISSING}
     assert signs <= set(MARKS_IN_WORDS)
 
 

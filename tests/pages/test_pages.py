@@ -14,14 +14,14 @@ from glue_bench.board.results import read_results
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.pages.leaderboard import leaderboard_page, screen_page
-from glue_bench.pages.marks import LEGEND
+from glue_bench.pages.marks import LEADERBOARD_LEGEND
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.page import Page
 from glue_bench.pages.render import to_markdown
 from glue_bench.pages.screen import print_page
 
 ROOT = Path(__file__).parents[2]
-MARKS = [key for key in LEGEND if len(key) == 1]
+MARKS = [key for key in LEADERBOARD_LEGEND if len(key) == 1]
 STORED = sorted(path.parent for path in ROOT.glob("results/*/plan.json"))
 KEYS_OF_TITLES = {
     "Difference": "difference",
@@ -292,7 +292,7 @@ def test_the_setup_says_on_which_rows_a_rate_was_chosen(best_epochs):
 def test_the_setup_says_which_epoch_and_which_statistic_is_reported(best_epochs):
     epoch = "best epoch of each run by the slice held out of train"
     assert setup_facts(best_epochs)["Reported"] == f"median over seeds; {epoch}; validation"
-    assert LEGEND["medians"] in to_markdown(page_and_tables(best_epochs)[0])
+    assert LEADERBOARD_LEGEND["medians"] in to_markdown(page_and_tables(best_epochs)[0])
 
 
 @pytest.mark.parametrize(("epoch", "score"), [("last", "50.00‡"), ("best", "70.00")])
@@ -343,7 +343,7 @@ def test_other_rows_of_the_official_number_have_a_mark_and_a_line(bench):
     page, (table, *_) = page_and_tables(bench.plan())
     assert "RTE†" in table.header
     assert setup_facts(bench.path)["Data"] == "tsv; RTE validation with CSV quotes around texts"
-    assert LEGEND["differences"] in legend_of(page)
+    assert LEADERBOARD_LEGEND["differences"] in legend_of(page)
 
 
 OFFICIAL_RTE = {
@@ -387,7 +387,7 @@ def test_other_rows_of_a_task_that_has_no_column_yet_have_no_line(bench):
     bench.expect("rte")
     bench.tasks["rte"] = OTHER_ROWS
     page, _ = page_and_tables(bench.plan())
-    assert LEGEND["differences"] not in legend_of(page)
+    assert LEADERBOARD_LEGEND["differences"] not in legend_of(page)
 
 
 def test_content_that_could_not_be_compared_is_not_called_complete(bench):
@@ -430,7 +430,7 @@ def keys_of_table(table: Read) -> set[str]:
             keys.add(key_of_column(title))
             keys |= {title[-1]} & set(MARKS)
     for name, *cells in table.rows:
-        keys |= {name.text, name.text[-1]} & set(LEGEND)
+        keys |= {name.text, name.text[-1]} & set(LEADERBOARD_LEGEND)
         for cell in cells:
             keys |= set(cell.text[-3:]) & set(MARKS)  # there may be several marks
             if cell.is_bold:
@@ -450,7 +450,7 @@ def needed_keys(text: str) -> set[str]:
 def test_each_mark_has_a_legend_line_and_each_legend_line_a_mark(bench):
     page = leaderboard_page(open_leaderboard(write_everything(bench)))
     legend = legend_of(page)
-    assert set(legend) == {LEGEND[key] for key in needed_keys(to_markdown(page))}
+    assert set(legend) == {LEADERBOARD_LEGEND[key] for key in needed_keys(to_markdown(page))}
     assert len(legend) <= 8
 
 
@@ -460,7 +460,7 @@ def test_each_mark_of_a_committed_leaderboard_has_a_legend_line_and_each_legend_
     text = (folder / "leaderboard.md").read_text("utf-8")
     lines = text.replace("\\", "").splitlines()
     legend = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
-    assert set(legend) == {LEGEND[key] for key in needed_keys(text)}
+    assert set(legend) == {LEADERBOARD_LEGEND[key] for key in needed_keys(text)}
     assert len(legend) <= 8
 
 

@@ -22,7 +22,7 @@ from glue_bench.pages.diagnostics import diagnostics_page
 from glue_bench.pages.inside import CELL_PARTS, HEADLINES, inside_page
 from glue_bench.pages.latex import to_latex
 from glue_bench.pages.leaderboard import leaderboard_page
-from glue_bench.pages.marks import LEGEND
+from glue_bench.pages.marks import LEADERBOARD_LEGEND
 from glue_bench.pages.page import Page, Part, Table
 from glue_bench.pages.papers import named_page
 from glue_bench.pages.render import to_csv, to_html, to_json, to_markdown
@@ -168,7 +168,12 @@ def experiments(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """Make pages of one experiment twice: with neutral arm names, and with names of columns."""
     names = tuple(f"zq{place:04}" for place in range(3))
     first = experiment_with(names, tmp_path_factory.mktemp("few") / "toy")
-    columns = columns_of(open_comparison(first)) | set(CELL_PARTS) | set(LEGEND) | set(RESERVED)
+    columns = (
+        columns_of(open_comparison(first))
+        | set(CELL_PARTS)
+        | set(LEADERBOARD_LEGEND)
+        | set(RESERVED)
+    )
     odd = tuple(sorted(name for name in columns - set(names) if re.fullmatch(NAME_PATTERN, name)))
     neutral = tuple(f"zq{place:04}" for place in range(len(odd)))
     odd_path = experiment_with(odd, tmp_path_factory.mktemp("odd") / "toy")

@@ -185,7 +185,7 @@ def test_idle_actors_that_may_be_gone_with_a_lost_one_get_no_job():
 
 
 def test_what_answers_and_is_no_cluster_is_one_line(store, monkeypatch):
-    monkeypatch.setattr(executors, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(executors, "RAY_CONNECT_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         address = f"127.0.0.1:{stranger.getsockname()[1]}"
         with pytest.raises(UserError, match=f"^no Ray cluster answers at {address} within 1 s$"):
