@@ -13,9 +13,9 @@ import pandas as pd
 
 from glue_bench.data.folder import FolderSource
 from glue_bench.data.task import Task
-from glue_bench.data.task_data import Source, TaskData
+from glue_bench.data.task_data import TEXT_COLUMNS, Source, TaskData
 from glue_bench.data.tasks import find_task
-from glue_bench.data.tsv import SCORES, TEXT_COLUMNS, unlabelled
+from glue_bench.data.tsv import SCORES, unlabelled
 from glue_bench.errors import DiskError, UserError, first_line, quoted
 from glue_bench.files import check_file, disk_trouble, parse_json, read_file
 from glue_bench.remote import hub_fault

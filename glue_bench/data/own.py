@@ -15,8 +15,8 @@ from glue_bench.data.hub import load_dataset
 from glue_bench.data.origin import HubPlace, Origin
 from glue_bench.data.tables import Table, arrow_table, read_table_file
 from glue_bench.data.task import OWN, Task
-from glue_bench.data.task_data import TaskData, held_out_rows
-from glue_bench.data.tsv import TEXT_COLUMNS, check_length, unlabelled
+from glue_bench.data.task_data import TEXT_COLUMNS, TaskData, held_out_rows
+from glue_bench.data.tsv import check_length, unlabelled
 from glue_bench.errors import MAX_QUOTED, NAME_CUTOFF, UserError, quoted, shortened
 from glue_bench.remote import fetched, is_url
 

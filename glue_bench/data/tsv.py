@@ -8,7 +8,7 @@ import pandas as pd
 
 from glue_bench.data.folder import FolderSource
 from glue_bench.data.task import Task
-from glue_bench.data.task_data import UNLABELLED, TaskData
+from glue_bench.data.task_data import TEXT_COLUMNS, UNLABELLED, TaskData
 from glue_bench.errors import MAX_QUOTED, UserError, quoted, shortened
 from glue_bench.files import read_file
 
@@ -16,7 +16,6 @@ BOM = b"\xef\xbb\xbf"
 COLA_COLUMNS = ("source", "label", "star", "sentence")
 GOLD_COLUMN = "gold_label"
 NO_GOLD = "-"
-TEXT_COLUMNS = ("text_a", "text_b")
 SCORES = (0.0, 5.0)
 SCORE = r"[0-4](\.\d+)?|5(\.0+)?"
 """How files spell a score of STS-B."""

@@ -155,7 +155,7 @@ def test_only_the_command_line_prints(room):
     assert calls == []
 
 
-def lines_by_function(file: Path) -> dict[str, dict[int, str]]:
+def lines_by_function(file: Path, *, with_signature: bool = True) -> dict[str, dict[int, str]]:
     """Return the lines of each function of a file by their numbers, without those of docstrings,
     which may list many parameters.
     """
@@ -163,7 +163,8 @@ def lines_by_function(file: Path) -> dict[str, dict[int, str]]:
     lines_of: dict[str, dict[int, str]] = {}
     for node in ast.walk(trees()[file]):
         if isinstance(node, ast.FunctionDef):
-            numbers = set(range(node.lineno, node.end_lineno + 1))
+            first = node if with_signature else node.body[0]
+            numbers = set(range(first.lineno, node.end_lineno + 1))
             if ast.get_docstring(node):
                 docstring = node.body[0]
                 numbers -= set(range(docstring.lineno, docstring.end_lineno + 1))
@@ -198,6 +199,41 @@ def test_no_function_is_longer_than_60_lines():
             if count > 60:
                 longer.append(f"{place}: {count} lines")
     assert longer == []
+
+
+def test_a_body_of_more_than_35_lines_has_blank_lines_between_its_steps():
+    undivided: list[str] = []
+    for file in FILES:
+        for place, lines in lines_by_function(file, with_signature=False).items():
+            if len(lines) > 35 and all(lines.values()):
+                undivided.append(f"{place}: {len(lines)} lines")
+    assert undivided == []
+
+
+def names_of(statement: ast.stmt) -> list[str]:
+    """Return the name of a function, or the names of constants, that a statement defines."""
+    if isinstance(statement, ast.FunctionDef):
+        return [statement.name]
+    targets: list[ast.expr] = []
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, ast.AnnAssign):
+        targets = [statement.target]
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    return [name for name in names if name.isupper()]
+
+
+def test_no_two_files_give_one_name_to_two_functions_or_constants():
+    """A function of `api` and its verb in `cli` have one name: they do one thing."""
+    files_by_name: dict[str, list[str]] = {}
+    for file, tree in trees().items():
+        if file.parts[0] in ("api", "cli"):
+            continue
+        for statement in tree.body:
+            for name in names_of(statement):
+                if not name.startswith("_"):
+                    files_by_name.setdefault(name, []).append(str(file))
+    assert {name: files for name, files in files_by_name.items() if len(files) > 1} == {}
 
 
 ROOMS = [f"glue_bench/{file.parts[0]}" for file in FILES if file.match("*/__init__.py")]
