@@ -129,7 +129,7 @@ def fetched(url: str) -> Path:
             f"cannot read '{url}' ({type(error).__name__}: {first_line(error)})"
         ) from error
     if not names:
-        raise UserError(f"nothing at '{url}'")
+        raise _absence_error(files, root, url)
     first_name = next(iter(names.values()))
     is_file = len(names) == 1 and url.rstrip("/").endswith(f"/{first_name}")
     return folder / first_name if is_file else folder
@@ -140,6 +140,20 @@ def _refuse_if_unreachable(url: str) -> None:
     fault = hub_fault() if _HUB_URL.match(url) else ""
     if fault:
         raise UserError(f"cannot read '{url}' ({fault})")
+
+
+def _absence_error(files: Any, root: str, url: str) -> UserError:
+    """Make the error for a URL where fsspec finds no file.
+
+    It takes also an answer of a server, and a network that is gone, for an absent file.
+    """
+    try:
+        files.info(root)
+    except Exception as error:  # every file system has errors of its own
+        cause = error.__cause__
+        if cause is not None:
+            return UserError(f"cannot read '{url}' ({type(cause).__name__}: {first_line(cause)})")
+    return UserError(f"nothing at '{url}'")
 
 
 def _names_below(files: Any, root: str) -> dict[str, str]:

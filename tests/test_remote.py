@@ -185,3 +185,13 @@ def test_a_hub_that_is_switched_off_is_not_asked(monkeypatch):
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
         assert "HF_HUB_OFFLINE" in hub_fault()
     assert paths == []
+
+
+def test_what_the_network_says_of_an_absent_file_is_told():
+    with pytest.raises(UserError, match=r"^cannot read 'http://127.*' \(ClientConnectorError: "):
+        fetched("http://127.0.0.1:9/text.txt")
+
+
+def test_what_a_server_says_of_an_absent_file_is_told(monkeypatch):
+    with slow_hub(0, monkeypatch), pytest.raises(UserError, match=r"ClientResponseError: 404"):
+        fetched(f"{constants.ENDPOINT}/text.txt")
