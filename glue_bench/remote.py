@@ -5,8 +5,9 @@ fsspec copies what is behind a URL into the cache. Results never lie behind a UR
 
 import hashlib
 import re
+import time
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -25,6 +26,8 @@ CONNECT_SECONDS = 6.0
 
 A resolver asks again after five seconds if its first packet is lost.
 """
+KEPT_SECONDS = 20.0
+"""How long it is known whether the hub can be reached."""
 ANSWER_SECONDS = 1.0
 """The longest wait for the first answer. A hub that is slower is there all the same."""
 
@@ -53,16 +56,16 @@ def hub_fault() -> str:
 
     if constants.HF_HUB_OFFLINE:
         return "the hub is switched off by HF_HUB_OFFLINE"
-    try:
-        _connect_to_hub(constants.ENDPOINT)
-    except ConnectionError as error:
-        return str(error)
-    return ""
+    period = int(time.monotonic() // KEPT_SECONDS)
+    return _connection_fault(constants.ENDPOINT, period)
 
 
-@cache
-def _connect_to_hub(endpoint: str) -> None:
-    """Connect to the hub, once in a process. Raises ConnectionError as long as that fails."""
+@lru_cache(maxsize=1)
+def _connection_fault(endpoint: str, period: int) -> str:  # noqa: ARG001
+    """Connect to the hub, and return why that failed, or an empty text; once in each period.
+
+    A run asks for each of its tasks, and has to wait only once where connections hang.
+    """
     from huggingface_hub.utils import get_session
 
     faults: SimpleQueue[str] = SimpleQueue()
@@ -84,8 +87,7 @@ def _connect_to_hub(endpoint: str) -> None:
         fault = faults.get(timeout=CONNECT_SECONDS + ANSWER_SECONDS)
     except Empty:
         fault = f"no connection in {CONNECT_SECONDS:.0f} seconds"
-    if fault:
-        raise ConnectionError(f"{endpoint}: {fault}")
+    return f"{endpoint}: {fault}" if fault else ""
 
 
 @cache

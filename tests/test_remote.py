@@ -1,5 +1,6 @@
 """Inputs behind URLs, copied once for each state; results behind none."""
 
+import math
 import time
 import zipfile
 from pathlib import Path
@@ -165,8 +166,24 @@ def test_a_hub_that_answers_late_is_there(monkeypatch):
     monkeypatch.setattr("glue_bench.remote.CONNECT_SECONDS", 0.3)
     with slow_hub(1, monkeypatch) as paths:
         assert hub_fault() == ""
-        assert hub_fault() == ""
         assert paths == ["/"]
+
+
+def test_a_hub_where_connections_hang_is_waited_for_once_for_all_tasks(monkeypatch):
+    monkeypatch.setattr("glue_bench.remote.KEPT_SECONDS", math.inf)
+    with silent_hub(monkeypatch):
+        assert hub_fault()
+        started = time.monotonic()
+        assert hub_fault()
+    assert time.monotonic() - started < 0.2
+
+
+def test_it_is_asked_again_after_a_while(monkeypatch):
+    with slow_hub(0, monkeypatch) as paths:
+        monkeypatch.setattr("glue_bench.remote.KEPT_SECONDS", 1e-9)
+        assert hub_fault() == ""
+        assert hub_fault() == ""
+    assert paths == ["/", "/"]
 
 
 def test_a_hub_that_has_come_back_is_asked_again(monkeypatch):
