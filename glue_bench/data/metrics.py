@@ -121,7 +121,7 @@ def _accuracy(expected: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def _f1(expected: np.ndarray, predicted: np.ndarray) -> float:
-    """F1 of class 1: 2 tp / (2 tp + fp + fn), 0 where no row is of it."""
+    """Compute F1 of class 1: 2 tp / (2 tp + fp + fn), or 0 where no row is of it."""
     positives = np.count_nonzero(expected) + np.count_nonzero(predicted)
     if not positives:
         return 0.0
@@ -130,7 +130,7 @@ def _f1(expected: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def _macro_f1(expected: np.ndarray, predicted: np.ndarray) -> float:
-    """Mean over the classes in labels or predictions of the F1 of each (scikit-learn's macro)."""
+    """Average F1 over the classes in labels or predictions (scikit-learn's macro)."""
     values: list[float] = []
     for label in np.union1d(expected, predicted):
         values.append(_f1((expected == label).astype(int), (predicted == label).astype(int)))
@@ -138,7 +138,7 @@ def _macro_f1(expected: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def _matthews(expected: np.ndarray, predicted: np.ndarray) -> float:
-    """Gorodkin 2004, equation 8, of any number of classes."""
+    """Compute Gorodkin 2004, equation 8, for any number of classes."""
     rows = float(len(expected))
     right = float(np.count_nonzero(expected == predicted))
     expected_counts = np.bincount(expected, minlength=3).astype(float)
@@ -153,7 +153,7 @@ def _matthews(expected: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def _pearson(expected: np.ndarray, predicted: np.ndarray) -> float:
-    """Pearson's correlation, scaled as SciPy does, so that no square overflows."""
+    """Compute Pearson's correlation, scaled as SciPy does, so that no square overflows."""
     product = _unit(expected) @ _unit(predicted)
     return float(np.clip(product, -1, 1))
 
@@ -167,7 +167,7 @@ def _unit(values: np.ndarray) -> np.ndarray:
 
 
 def _spearman(expected: np.ndarray, predicted: np.ndarray) -> float:
-    """Pearson's correlation of ranks; ties have the mean of their ranks."""
+    """Compute Pearson's correlation of ranks; ties have the mean of their ranks."""
     ranks = [Series(values).rank() for values in (expected, predicted)]
     return float(np.corrcoef(ranks)[1, 0])
 

@@ -90,16 +90,20 @@ def test_the_order_is_known_of_equal_sentences_or_by_the_file_beside(write):
 
 
 @pytest.mark.parametrize(
-    ("rows", "line"), [([ROWS[0], ROWS[2], ROWS[1], ROWS[3]], 3), (ROWS[:3], 5)]
+    ("rows", "line"),
+    [([ROWS[0], ROWS[2], ROWS[1], ROWS[3]], 3), (ROWS[:3], 5)],
+    ids=["another order", "a missing row"],
 )
-def test_other_sentences_are_refused(write, rows, line):
+def test_labels_of_other_sentences_are_refused(write, rows, line):
     folder = write({"AX/diagnostic-full.tsv": full(*rows), "AX/diagnostic.tsv": PLAIN})
-    with pytest.raises(
-        UserError,
-        match=f"full.tsv, line {line}: not the sentences of that line in .*diagnostic.tsv",
-    ):
-        check_same_sentences(read_diagnostic(folder), open_source(str(folder)).load("ax").digest)
-    with pytest.raises(
-        UserError, match=r"predicted other sentences than those of .*diagnostic.tsv; run MNLI again"
-    ):
+    digest = open_source(str(folder)).load("ax").digest
+    message = f"full.tsv, line {line}: not the sentences of that line in .*diagnostic.tsv"
+    with pytest.raises(UserError, match=message):
+        check_same_sentences(read_diagnostic(folder), digest)
+
+
+def test_predictions_of_other_sentences_are_refused(write):
+    folder = write({"AX/diagnostic-full.tsv": full(*ROWS), "AX/diagnostic.tsv": PLAIN})
+    message = r"predicted other sentences than those of .*diagnostic.tsv; run MNLI again"
+    with pytest.raises(UserError, match=message):
         check_same_sentences(read_diagnostic(folder), "stale")

@@ -225,39 +225,55 @@ def test_mrpc_is_made_of_the_files_it_comes_in(tmp_path):
     assert len(digests) == 1
 
 
-def test_mrpc_without_the_ids_of_its_validation_rows_is_refused_with_what_is_there(tmp_path):
-    place = mrpc(tmp_path, ready=False) / "MRPC"
-    (place / "dev_ids.tsv").unlink()
-    with pytest.raises(
-        UserError, match=r"its folder MRPC has msr_.*_test.txt, msr_.*_train.txt; add dev_ids.tsv"
-    ):
+MRPC_FILES = "MRPC has msr_.*_test.txt, msr_.*_train.txt; add dev_ids.tsv"
+
+
+def test_a_folder_of_mrpc_without_the_ids_of_its_validation_rows_is_refused(tmp_path):
+    folder = mrpc(tmp_path, ready=False) / "MRPC"
+    (folder / "dev_ids.tsv").unlink()
+    with pytest.raises(UserError, match=f"its folder {MRPC_FILES}"):
         open_source(str(tmp_path))
+
+
+def test_mrpc_without_the_ids_is_refused_beside_other_tasks(tmp_path):
+    folder = mrpc(tmp_path, ready=False) / "MRPC"
+    (folder / "dev_ids.tsv").unlink()
     tsv(tmp_path)
-    with pytest.raises(
-        UserError,
-        match=r"no MRPC data in .*; MRPC has msr_.*_test.txt, msr_.*_train.txt; add dev_ids.tsv",
-    ):
+    with pytest.raises(UserError, match=f"no MRPC data in .*; {MRPC_FILES}"):
         open_source(str(tmp_path)).load("mrpc")
 
 
-def test_a_file_of_save_to_disk_that_is_missing_or_damaged_is_named(tmp_path):
+@pytest.fixture
+def arrow_file(tmp_path) -> Path:
+    """The first of two files with the train split of RTE, as `save_to_disk` writes them."""
     saved(shards=2)(tmp_path)
     (path, _) = sorted((tmp_path / "rte" / "train").glob("*.arrow"))
-    path.write_bytes(b"something else")
-    with pytest.raises(
-        UserError,
-        match=r"cannot read .*data-00000-of-00002.arrow .*; expected what save_to_disk has",
-    ):
+    return path
+
+
+def test_a_damaged_file_of_save_to_disk_is_named(arrow_file, tmp_path):
+    arrow_file.write_bytes(b"something else")
+    message = r"cannot read .*data-00000-of-00002.arrow .*; expected what save_to_disk has"
+    with pytest.raises(UserError, match=message):
         open_source(str(tmp_path)).load("rte")
-    path.unlink()
-    with pytest.raises(UserError, match=r"cannot read .*data-00000-of-00002.arrow \(No such file"):
+
+
+def test_a_missing_file_of_save_to_disk_is_named(arrow_file, tmp_path):
+    arrow_file.unlink()
+    message = r"cannot read .*data-00000-of-00002.arrow \(No such file"
+    with pytest.raises(UserError, match=message):
         open_source(str(tmp_path)).load("rte")
-    (path.parent / "state.json").write_text('{"_data_files": 3}')
-    with pytest.raises(
-        UserError, match=r"cannot read .*state.json .*; save RTE again with save_to_disk"
-    ):
+
+
+def test_a_damaged_list_of_the_files_of_save_to_disk_is_named(arrow_file, tmp_path):
+    (arrow_file.parent / "state.json").write_text('{"_data_files": 3}')
+    message = r"cannot read .*state.json .*; save RTE again with save_to_disk"
+    with pytest.raises(UserError, match=message):
         open_source(str(tmp_path)).load("rte")
-    shutil.rmtree(path.parent)
+
+
+def test_a_split_that_save_to_disk_has_not_written_is_left_out(arrow_file, tmp_path):
+    shutil.rmtree(arrow_file.parent)
     assert list(open_source(str(tmp_path)).load("rte").splits) == ["validation", "test"]
 
 

@@ -81,6 +81,9 @@ def test_impossible_inputs_are_refused(task, predictions, references, error):
     compute = score if np.ndim(predictions) == 1 else score_logits
     with pytest.raises(ValueError, match=error):
         compute(task, predictions, references)
+
+
+def test_scores_of_an_unknown_task_are_refused():
     with pytest.raises(UserError, match="did you mean 'cola'"):
         score("colla", [0], [0])
 
@@ -169,8 +172,11 @@ def test_a_run_that_differs_in_its_last_row_alone_has_not_collapsed():
     assert not is_collapsed("rte", logits)
 
 
-def test_references_of_which_some_are_not_public_are_no_classes():
-    with pytest.raises(ValueError, match="references hold -1 at row 1"):
-        score("rte", [0, 1, 1], [0, -1, 1])
-    with pytest.raises(ValueError, match="not public"):
-        score("rte", [0, 1, 1], [-1, -1, -1])
+@pytest.mark.parametrize(
+    ("references", "message"),
+    [([0, -1, 1], "references hold -1 at row 1"), ([-1, -1, -1], "not public")],
+    ids=["one is not public", "none is public"],
+)
+def test_references_that_are_not_public_are_no_classes(references, message):
+    with pytest.raises(ValueError, match=message):
+        score("rte", [0, 1, 1], references)

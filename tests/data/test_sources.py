@@ -82,28 +82,48 @@ def test_unknown_source(name, tmp_path):
     assert UNKNOWN[name] in str(caught.value)
 
 
-def test_kinds_revisions_and_tasks_that_are_not_there(write):
-    folder_source = open_source(str(write(SMALL)))
-    hub_source = open_source("hub")
-    demo_source = open_source("demo")
-    assert folder_source.kind == "tsv"
-    assert folder_source.revision is None
-    assert hub_source.kind == "hub"
-    assert hub_source.revision == hub.PINNED
-    assert demo_source.kind == "demo"
-    assert demo_source.revision is None
-    assert folder_source.tasks() == ["rte"]
-    assert hub_source.tasks() == demo_source.tasks() == list(TASKS)
-    for source in (folder_source, hub_source, demo_source):
-        with pytest.raises(UserError, match="unknown task 'mnl'; did you mean 'mnli'"):
-            source.load("mnl")
-    with pytest.raises(
-        UserError, match=r"no MRPC data in .*; looked for MRPC/train\.tsv .* and its"
-    ):
-        folder_source.load("mrpc")
+@pytest.fixture
+def source(request, write):
+    """The source `hub`, `demo`, or a folder with RTE."""
+    return open_source(str(write(SMALL)) if request.param == "folder" else request.param)
 
 
-def test_describe(write):
+@pytest.mark.parametrize(
+    ("source", "kind", "revision"),
+    [("folder", "tsv", None), ("hub", "hub", hub.PINNED), ("demo", "demo", None)],
+    indirect=["source"],
+)
+def test_a_source_has_a_kind_and_a_revision(source, kind, revision):
+    assert source.kind == kind
+    assert source.revision == revision
+
+
+@pytest.mark.parametrize(
+    ("source", "tasks"),
+    [("folder", ["rte"]), ("hub", list(TASKS)), ("demo", list(TASKS))],
+    indirect=["source"],
+    ids=["folder", "hub", "demo"],
+)
+def test_a_source_has_tasks(source, tasks):
+    assert source.tasks() == tasks
+
+
+@pytest.mark.parametrize("source", ["folder", "hub", "demo"], indirect=True)
+def test_an_unknown_task_is_refused(source):
+    with pytest.raises(UserError, match="unknown task 'mnl'; did you mean 'mnli'"):
+        source.load("mnl")
+
+
+@pytest.mark.parametrize("source", ["folder"], indirect=True)
+def test_a_task_that_a_folder_does_not_have_is_refused(source):
+    message = r"no MRPC data in .*; looked for MRPC/train\.tsv .* and its"
+    with pytest.raises(UserError, match=message):
+        source.load("mrpc")
+
+
+@pytest.fixture
+def described(write) -> dict[str, pd.DataFrame]:
+    """The descriptions of a folder's tasks: RTE and STS-B in part, WNLI with other rows."""
     files = SMALL | {
         "WNLI/train.tsv": f"{PAIR}\tlabel\n" + "a\tb\t0\n" * 635,
         "WNLI/dev.tsv": f"{PAIR}\tlabel\n" + "a\tb\t0\n" * 71,
@@ -111,27 +131,40 @@ def test_describe(write):
         "STS-B/dev.tsv": f"{PAIR}\tscore\na\tb\t0.0\nc\td\t5.0\n",
         "QQP/dev.tsv": "question1\tquestion2\tis_duplicate\na\tb\t1\nc\n",
     }
-
     table = describe(open_source(str(write(files))))
-    assert list(table.columns) == DESCRIPTION
-    tables = dict(list(table.groupby("task")))
+    return dict(list(table.groupby("task")))
 
-    rte = tables["rte"]
-    assert rte[["rows", "official_rows", "status", "labels"]].to_numpy().tolist() == [
+
+def test_a_description_has_the_rows_and_labels_of_each_split(described):
+    columns = ["rows", "official_rows", "status", "labels"]
+    assert list(described["rte"].columns) == DESCRIPTION
+    assert described["rte"][columns].to_numpy().tolist() == [
         [2, 2490, "partial", "entailment 50% / not_entailment 50%"],
         [0, 277, "partial", ""],
         [1, 3000, "partial", "unlabelled"],
     ]
-    assert rte["digest"].map(len).tolist() == [12, 0, 12]
-    assert "0.0-5.0 mean 2.5" in tables["stsb"]["labels"].tolist()
 
-    mnli = tables["mnli"][["rows", "status", "split"]]
-    expected = [[0, "missing", ""]]
-    assert mnli.to_numpy().tolist() == expected
-    assert tables["qqp"]["skipped"].tolist() == [0, 1, 0]
 
-    assert tables["wnli"]["status"].tolist() == ["not the official rows"] * 3
-    assert tables["wnli"]["difference"].tolist() == ["other rows"] * 3
+def test_a_description_has_the_digests_of_the_splits_that_are_there(described):
+    assert described["rte"]["digest"].map(len).tolist() == [12, 0, 12]
+
+
+def test_a_description_has_the_range_and_the_mean_of_scores(described):
+    assert "0.0-5.0 mean 2.5" in described["stsb"]["labels"].tolist()
+
+
+def test_a_description_has_a_row_for_a_task_that_is_missing(described):
+    columns = ["rows", "status", "split"]
+    assert described["mnli"][columns].to_numpy().tolist() == [[0, "missing", ""]]
+
+
+def test_a_description_counts_the_rows_that_are_left_out(described):
+    assert described["qqp"]["skipped"].tolist() == [0, 1, 0]
+
+
+def test_a_description_says_that_rows_are_not_the_official_ones(described):
+    assert described["wnli"]["status"].tolist() == ["not the official rows"] * 3
+    assert described["wnli"]["difference"].tolist() == ["other rows"] * 3
 
 
 def rows_of(data: TaskData, split: str) -> list[tuple]:
@@ -139,26 +172,45 @@ def rows_of(data: TaskData, split: str) -> list[tuple]:
     return list(data.splits[split].itertuples(index=False, name=None))
 
 
-def test_fewer_rows_are_among_more_in_their_order_and_tests_stay_whole():
-    data = TaskData("rte", "tsv", generate("rte"))
-    five = limit_rows(data, 5)
-    nine = limit_rows(data, 9)
-    five_of_train = limit_rows(data, 5, train_alone=True)
-    for name in ("train", "validation"):
-        five_rows = rows_of(five, name)
-        nine_rows = rows_of(nine, name)
-        assert len(five_rows) == 5
-        assert len(nine_rows) == 9
-        assert set(five_rows) < set(nine_rows)
-        assert five_rows == [row for row in rows_of(data, name) if row in five_rows]
-    assert five.splits["test"] is data.splits["test"]
-    assert five_of_train.splits["train"].equals(five.splits["train"])
-    assert five_of_train.splits["validation"] is data.splits["validation"]
+@pytest.fixture(scope="module")
+def rte_data() -> TaskData:
+    """RTE of the demo."""
+    return TaskData("rte", "tsv", generate("rte"))
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_fewer_rows_are_among_more_and_in_their_order(rte_data, split):
+    five = rows_of(limit_rows(rte_data, 5), split)
+    nine = rows_of(limit_rows(rte_data, 9), split)
+    assert len(five) == 5
+    assert len(nine) == 9
+    assert set(five) < set(nine)
+    assert five == [row for row in rows_of(rte_data, split) if row in five]
+
+
+def test_a_limit_leaves_the_test_split_whole(rte_data):
+    assert limit_rows(rte_data, 5).splits["test"] is rte_data.splits["test"]
+
+
+def test_a_limit_of_train_leaves_the_validation_split_whole(rte_data):
+    limited = limit_rows(rte_data, 5, train_alone=True)
+    assert limited.splits["train"].equals(limit_rows(rte_data, 5).splits["train"])
+    assert limited.splits["validation"] is rte_data.splits["validation"]
+
+
+def test_limited_data_say_their_limit_and_have_a_digest_of_their_own(rte_data):
+    five = limit_rows(rte_data, 5)
+    nine = limit_rows(rte_data, 9)
+    five_of_train = limit_rows(rte_data, 5, train_alone=True)
+    assert five.partial
     assert five.source == "tsv, limited to 5 rows"
     assert five_of_train.source == "tsv, limited to 5 rows of train"
-    assert len({data.digest, five.digest, nine.digest, five_of_train.digest}) == 4
-    assert five.partial
-    assert limit_rows(data, 10_000) is data
+    digests = [data.digest for data in (rte_data, five, nine, five_of_train)]
+    assert len(set(digests)) == 4
+
+
+def test_a_limit_above_the_number_of_rows_changes_nothing(rte_data):
+    assert limit_rows(rte_data, 10_000) is rte_data
 
 
 CLASSES = {"the": "t"}
