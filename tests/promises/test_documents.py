@@ -193,7 +193,13 @@ def test_the_list_of_variants_is_what_the_command_prints():
     output = CliRunner().invoke(app, ["variants"]).stdout
     printed = [line.rstrip() for line in output.splitlines()]
     lines = blocks("", page("reference/variants"))[0].splitlines()
-    assert [line for line in lines if line.rstrip() not in printed] == []
+    assert [line.rstrip() for line in lines] == printed
+
+
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])
+def test_a_page_has_the_number_of_variants(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert f"{len(glue_bench.VARIANTS)} [variants](docs/reference/variants.md)" in text
 
 
 def test_every_clause_of_the_contract_is_on_its_page():
