@@ -117,3 +117,10 @@ def bundled_files(folder: Path) -> dict[str, Path]:
             if is_bundled(place) and path.is_file():
                 files[place] = path
     return files
+
+
+def explain_no_plan(folder: Path) -> str:
+    """Say why a place has no plan: it is a folder of something else, a file, or not there."""
+    if folder.is_dir():
+        return f"no {PLAN} in it"
+    return "it is a file" if folder.is_file() else "no such folder"

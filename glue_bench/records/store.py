@@ -387,7 +387,7 @@ def open_store(folder: str | Path) -> Store:
         return store
     inside = ", ".join(child.folder.name for child in _stores_inside(store.folder))
     hint = f"it holds experiments: {inside}" if inside else "give DIR/<experiment> of a run"
-    cause = f"no {layout.PLAN} in it" if store.folder.is_dir() else "no such folder"
+    cause = layout.explain_no_plan(store.folder)
     raise UserError(f"no experiment in '{store.folder}' ({cause}); {hint}")
 
 

@@ -227,3 +227,12 @@ def test_two_cells_that_end_at_once_are_both_stored(store):
         for cell in cells:
             threads.submit(store.write, record_of(cell), save_model)
     assert store.recorded() == {cell.id for cell in cells}
+
+
+def test_a_file_is_no_experiment(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.touch()
+    with pytest.raises(
+        UserError, match=r"no experiment in '.*mine\.yaml' \(it is a file\); give DIR"
+    ):
+        open_store(path)
