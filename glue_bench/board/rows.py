@@ -73,8 +73,8 @@ def _with_measure(
     """Add a measure's mean of each arm, and its `_std` over enough pretraining seeds."""
     means: dict[str, float] = {}
     deviations: dict[str, float] = {}
-    # If other arms were converted from an arm, the values in the arm's block count. They come
-    # first.
+    # An arm is in its block, and again in a group of conversions if others were made from it.
+    # Blocks come first, so that the values in the block are the last ones here, which stay.
     for estimate in reversed(estimates):
         means |= estimate.means
         if not estimate.blocked or not estimate.arms:

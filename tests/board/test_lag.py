@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.curves import losses_of, straight
+from helpers.curves import falling_loss, losses_of
 from scipy import stats
 
 from glue_bench.board.lag import (
@@ -20,8 +20,8 @@ from glue_bench.board.results import read_results
 def test_a_curve_that_starts_later_has_a_constant_lag():
     arms = {}
     for seed in (1, 2):
-        arms["fast", seed] = straight
-        arms["slow", seed] = lambda tokens: straight(tokens - 1.5)
+        arms["fast", seed] = falling_loss
+        arms["slow", seed] = lambda tokens: falling_loss(tokens - 1.5)
     frame = lag_frame(losses_of(arms), "slow")
     assert frame["arm"].unique().tolist() == ["fast"]
     np.testing.assert_allclose(frame["lag"], 1.5e6, rtol=1e-6)
@@ -30,30 +30,30 @@ def test_a_curve_that_starts_later_has_a_constant_lag():
 def test_a_curve_that_needs_half_more_tokens_has_a_constant_ratio():
     arms = {}
     for seed in (1, 2):
-        arms["fast", seed] = straight
-        arms["slow", seed] = lambda tokens: straight(tokens / 1.5)
+        arms["fast", seed] = falling_loss
+        arms["slow", seed] = lambda tokens: falling_loss(tokens / 1.5)
     frame = lag_frame(losses_of(arms), "slow")
     np.testing.assert_allclose(frame["ratio"], 1.5, rtol=1e-6)
     assert frame["lag"].is_monotonic_increasing
 
 
 def test_a_reference_that_is_earlier_has_a_negative_lag():
-    arms = {("late", 1): lambda tokens: straight(tokens - 1), ("early", 1): straight}
+    arms = {("late", 1): lambda tokens: falling_loss(tokens - 1), ("early", 1): falling_loss}
     frame = lag_frame(losses_of(arms), "early")
     assert frame["lag"].iloc[-1] == pytest.approx(-1e6)
 
 
 def test_a_loss_that_the_reference_never_has_gives_no_row():
-    arms = {("fast", 1): straight, ("slow", 1): lambda tokens: straight(tokens / 2)}
+    arms = {("fast", 1): falling_loss, ("slow", 1): lambda tokens: falling_loss(tokens / 2)}
     frame = lag_frame(losses_of(arms), "slow")
     assert frame["tokens"].max() <= 5e6
 
 
 def test_intervals_are_students_over_seeds():
     shifts = {1: 1.0, 2: 1.4, 3: 1.1}
-    arms = {("fast", seed): straight for seed in shifts}
+    arms = {("fast", seed): falling_loss for seed in shifts}
     for seed, shift in shifts.items():
-        arms["slow", seed] = lambda tokens, shift=shift: straight(tokens - shift)
+        arms["slow", seed] = lambda tokens, shift=shift: falling_loss(tokens - shift)
     row = lag_frame(losses_of(arms), "slow").iloc[0]
     values = 1e6 * np.array(list(shifts.values()))
     expected = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
@@ -66,13 +66,13 @@ def test_a_single_seed_has_no_interval():
 
 
 def test_only_seeds_that_both_have_count():
-    arms = {("fast", 1): straight, ("fast", 2): straight, ("slow", 2): straight}
+    arms = {("fast", 1): falling_loss, ("fast", 2): falling_loss, ("slow", 2): falling_loss}
     frame = lag_frame(losses_of(arms), "slow")
     assert set(frame["seeds"]) == {1}
 
 
 def test_rows_in_which_the_rate_fell_are_marked():
-    arms = {("fast", 1): straight, ("slow", 1): lambda tokens: straight(tokens - 1)}
+    arms = {("fast", 1): falling_loss, ("slow", 1): lambda tokens: falling_loss(tokens - 1)}
     frame = lag_frame(losses_of(arms), "slow", decay_share=0.3)
     is_late = frame["tokens"] + frame["lag"] > 7e6
     assert frame["in_decay"].tolist() == is_late.tolist()
@@ -88,14 +88,14 @@ def test_a_loss_is_reached_on_the_line_between_two_measurements(loss, tokens):
 
 
 def test_every_level_between_the_first_and_the_lowest_loss_has_a_row():
-    frame = reached_frame(losses_of({("a", 1): straight}))
+    frame = reached_frame(losses_of({("a", 1): falling_loss}))
     levels = np.arange(8.75, 3.99, -0.25)
     assert frame["loss"].tolist() == levels.tolist()
     np.testing.assert_allclose(frame["tokens"], (9 - frame["loss"]) / 0.5 * 1e6, rtol=1e-6)
 
 
 def test_searches_and_runs_without_validation_have_no_curve():
-    losses = losses_of({("a", 1): straight}).assign(validation_loss=np.nan)
+    losses = losses_of({("a", 1): falling_loss}).assign(validation_loss=np.nan)
     assert curves(losses) == {}
 
 
@@ -121,13 +121,15 @@ def test_the_moment_of_leaving_the_plateau_is_the_one_that_was_computed_apart(
 
 
 def test_curves_of_lags_stop_where_the_rate_of_the_reference_fell():
-    arms = {("fast", 1): straight, ("slow", 1): lambda tokens: straight(tokens - 1)}
+    arms = {("fast", 1): falling_loss, ("slow", 1): lambda tokens: falling_loss(tokens - 1)}
     table = lag_curves(losses_of(arms), "slow", "validation_loss", decay_share=0.3)["fast"]
     assert table.index.max() == pytest.approx(6e6)
     np.testing.assert_allclose(table[1], 1e6, rtol=1e-6)
 
 
 def test_curves_of_lags_take_the_training_loss_where_that_is_named():
-    losses = losses_of({("fast", 1): straight, ("slow", 1): lambda tokens: straight(tokens - 1)})
+    losses = losses_of(
+        {("fast", 1): falling_loss, ("slow", 1): lambda tokens: falling_loss(tokens - 1)}
+    )
     losses = losses.rename(columns={"validation_loss": "train_loss"})
     assert list(lag_curves(losses, "slow", "train_loss")) == ["fast"]

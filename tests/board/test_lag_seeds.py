@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.curves import losses_of, straight
+from helpers.curves import falling_loss, losses_of
 from scipy import stats
 
 from glue_bench.board.lag import lag_frame
@@ -17,8 +17,8 @@ def slower():
     """An arm that needs 1.25 to 1.75 times the tokens of the reference, by seed."""
     arms = {}
     for seed, factor in FACTORS.items():
-        arms["reference", seed] = straight
-        arms["slow", seed] = lambda tokens, factor=factor: straight(tokens / factor)
+        arms["reference", seed] = falling_loss
+        arms["slow", seed] = lambda tokens, factor=factor: falling_loss(tokens / factor)
     return losses_of(arms)
 
 
@@ -31,7 +31,7 @@ def test_a_ratio_is_the_factor_of_its_seed_at_every_place(slower):
 def test_at_tokens_the_loss_is_that_of_the_reference_there(slower):
     frame = ratio_seed_frame(slower, "reference").query("at == 'tokens'")
     tokens = frame["reference_tokens"].to_numpy(float)
-    np.testing.assert_allclose(frame["loss"], straight(tokens / 1e6), rtol=1e-6)
+    np.testing.assert_allclose(frame["loss"], falling_loss(tokens / 1e6), rtol=1e-6)
 
 
 def test_the_interval_of_a_ratio_is_students_over_seeds(slower):
@@ -67,7 +67,7 @@ def test_a_loss_is_in_decay_if_the_rate_of_one_of_both_fell(slower):
 
 
 def test_losses_before_the_first_measurement_of_either_have_no_row():
-    arms = {("late", 1): lambda tokens: straight(tokens + 2), ("early", 1): straight}
+    arms = {("late", 1): lambda tokens: falling_loss(tokens + 2), ("early", 1): falling_loss}
     frame = ratio_seed_frame(losses_of(arms), "early").query("at == 'loss'")
     assert frame["loss"].max() == 7.75
 
@@ -93,7 +93,7 @@ def test_a_lag_is_in_decay_where_the_rate_of_the_reference_fell(slower):
 
 
 def test_without_common_seeds_all_are_empty():
-    losses = losses_of({("a", 1): straight, ("b", 2): straight})
+    losses = losses_of({("a", 1): falling_loss, ("b", 2): falling_loss})
     seeds = ratio_seed_frame(losses, "a")
     frames = (lag_seed_frame(losses, "a"), seeds, ratio_frame(seeds))
     assert [len(frame) for frame in frames] == [0, 0, 0]
