@@ -32,9 +32,8 @@ TRUTH_VALUES = {"true": 1.0, "false": 0.0}
 LM_EVAL_KEYS = {"doc_id": int | str, "metrics": list}
 EVERY_EVAL_KEYS = {"model_id": str, "evaluation_name": str, "sample_id": str, "evaluation": dict}
 """The keys by which a format is recognised, and the types of their values."""
-SHOWN = ("system", "task", "metric")
-"""The columns whose texts stay as they are. In others 1.0 means 1: files differ in how they write
-whole numbers."""
+NAMES = ("system", "task", "metric")
+"""The columns whose texts stay as they are. In others 1.0 becomes 1, as files differ in this."""
 WHOLE_NUMBER = r"^(-?\d+)\.0$"
 SAMPLES_FILE = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.\-]+)?\.jsonl")
 
@@ -236,7 +235,7 @@ def _texts(frame: pd.DataFrame, names: Sequence[str], file: Path) -> pd.DataFram
         for place, value in frame.loc[texts[name].str.startswith(("[", "{")), name].items():
             if isinstance(value, list | dict):
                 raise UserError(f"'{file}', {place}: {name} is {quoted(value)}; give one value")
-        if name not in SHOWN:
+        if name not in NAMES:
             texts[name] = texts[name].str.replace(WHOLE_NUMBER, r"\1", regex=True)
     return texts
 

@@ -180,7 +180,7 @@ def noise_table(versus: Versus) -> Table:
 
 
 def needed_for_power(versus: Versus, estimate: ColumnEstimate, difference: float) -> str:
-    """Say how many examples or seeds find a true difference of this size with 80% power."""
+    """Say how many examples, clusters or seeds find a difference of this size with 80% power."""
     family = int(versus.contrasts["family"].max())
     if estimate.single_runs:
         quantiles = -ndtri(ALPHA / 2 / family) + ndtri(POWER)
@@ -189,8 +189,9 @@ def needed_for_power(versus: Versus, estimate: ColumnEstimate, difference: float
         factor = (quantiles * error / difference) ** 2
         if estimate.column == AVERAGE:
             return f"{factor:.1f} times the examples"
-        examples = estimate.examples_freedom + 1
-        return f"{math.ceil(examples * factor):,} examples"
+        unit = "clusters" if estimate.clustered else "examples"
+        count = estimate.examples_freedom + 1
+        return f"{math.ceil(count * factor):,} {unit}"
     group = replace(versus.group, estimates=(estimate,))
     design = power_frame([group], difference, POWER, Costs(1.0, 1.0)).iloc[-1]
     if design["why"]:

@@ -74,6 +74,14 @@ def test_with_one_run_each_all_noise_comes_from_examples(write_answers):
     assert row["needed"].endswith(" examples")
 
 
+def test_clusters_are_needed_where_they_count_as_one(write_answers, tmp_path):
+    frame = pd.read_csv(write_answers())
+    path = tmp_path / "clusters.csv"
+    frame.assign(text=frame["id"] // 4).to_csv(path, index=False)
+    row = noise_table(compare_paths([path], cluster="text")).frame.iloc[0]
+    assert row["needed"].endswith(" clusters")
+
+
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_systems_that_never_differ_need_nothing(write_answers, tmp_path, seeds):
     frame = pd.read_csv(write_answers(seeds=seeds)).assign(outcome=0.5)
