@@ -165,7 +165,7 @@ def save_card(card: Card, folder: Path) -> None:
 
     Raises UserError if the folder has files, or cannot be written.
     """
-    from glue_bench.publish.card import write_card
+    from glue_bench.publish.card_output import write_card
 
     write_card(card, folder)
 
@@ -175,6 +175,6 @@ def send_card(card: Card, repository: str) -> str:
 
     Raises UserError if there is no model to send, or the hub refuses.
     """
-    from glue_bench.publish.card import push_card
+    from glue_bench.publish.card_output import push_card
 
     return push_card(card, repository)

@@ -1,12 +1,14 @@
 """Model cards: what they state to the hub, what they keep to themselves, and what is sent."""
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
 import yaml
+from helpers.hubs import silent_hub, slow_hub
 from helpers.stored import history_of
 from huggingface_hub import EvalResultEntry, HfApi, ModelCard, parse_eval_result_entries
 
@@ -18,9 +20,8 @@ from glue_bench.publish.card import (
     RESULTS_FILE,
     UNCHECKED_NOTE,
     Card,
-    push_card,
-    write_card,
 )
+from glue_bench.publish.card_output import push_card, write_card
 
 RTE_MEDIAN = "add-rte-lr2e-05-s3"
 MNLI_RUN = "add-mnli-lr2e-05-s1"
@@ -274,7 +275,15 @@ def hub(monkeypatch):
     api = create_autospec(HfApi, instance=True)
     api.create_commit.return_value.commit_url = "https://huggingface.co/me/it/commit/1"
     monkeypatch.setattr("huggingface_hub.HfApi", lambda: api)
-    return api
+    with slow_hub(0, monkeypatch):
+        yield api
+
+
+def test_a_push_to_a_hub_where_connections_hang_is_given_up(two_models, monkeypatch):
+    started = time.monotonic()
+    with silent_hub(monkeypatch), pytest.raises(UserError, match=r"'me/it': http://127.*timed out"):
+        push_card(card(two_models.path), "me/it")
+    assert time.monotonic() - started < 5
 
 
 def test_a_push_makes_a_private_repository_and_prints_the_commit(glue_bench, two_models, hub):

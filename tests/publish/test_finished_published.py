@@ -7,7 +7,8 @@ from huggingface_hub import ModelCard
 
 import glue_bench
 from glue_bench.errors import UserError
-from glue_bench.publish.card import RESULTS_FILE, push_card
+from glue_bench.publish.card import RESULTS_FILE
+from glue_bench.publish.card_output import push_card
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification
 import glue_bench
 from glue_bench import card, export, verify
 from glue_bench.errors import UserError
-from glue_bench.publish.card import write_card
+from glue_bench.publish.card_output import write_card
 
 CODE = """
 from pathlib import Path
