@@ -8,7 +8,7 @@ It has no right answers. They are in the folder of JSON lines that the model was
 as `evaluation_data/full_eval/blimp_filtered`. Prediction n belongs to row n of its subtask.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,7 +46,7 @@ PREDICTIONS = TypeAdapter(Annotated[dict[str, Predictions], Field(min_length=1)]
 """A whole `predictions.json`, by subtask."""
 
 
-def read_babylm(path: Path, gold: str | Path | None) -> pd.DataFrame:
+def read_babylm(path: Path, answers_by_subtask: Mapping[str, Sequence[str]]) -> pd.DataFrame:
     """Return a row for each prediction of a file: 1 if it is the right answer, else 0.
 
     The system is the model in the pipeline's `MODEL/REVISION/zero_shot/...`, with a revision other
@@ -54,11 +54,11 @@ def read_babylm(path: Path, gold: str | Path | None) -> pd.DataFrame:
 
     Args:
         path: A `predictions.json`.
-        gold: The folder of JSON lines that the model was evaluated on.
+        answers_by_subtask: The right answers, as `read_answers` returns them.
 
     Raises:
-        UserError: There is no such folder; the file is of another format; its predictions do not
-            belong to the rows of the folder.
+        UserError: The file is of another format; there are no right answers, or not one for each
+            prediction.
     """
     try:
         document = PREDICTIONS.validate_json(read_file(path, MAX_BYTES))
@@ -72,13 +72,12 @@ def read_babylm(path: Path, gold: str | Path | None) -> pd.DataFrame:
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
 
-    if gold is None:
+    if not answers_by_subtask:
         raise UserError(
             f"'{path}' has no right answers; give --gold FOLDER, the folder of BabyLM's evaluation "
             "data that it was predicted from"
         )
 
-    answers_by_subtask = _read_answers(Path(gold))
     system = _system_of(path)
     rows: list[dict[str, Any]] = []
 
@@ -87,7 +86,7 @@ def read_babylm(path: Path, gold: str | Path | None) -> pd.DataFrame:
         if len(results.predictions) != len(answers):
             raise UserError(
                 f"'{path}' has {len(results.predictions):,} predictions of {quoted(subtask)}, and "
-                f"'{gold}' has {len(answers):,} rows of it"
+                f"the folder of --gold has {len(answers):,} rows of it"
             )
         for prediction, answer in zip(results.predictions, answers, strict=True):
             is_right = str(prediction.pred).strip() == answer
@@ -108,8 +107,12 @@ def _system_of(path: Path) -> str:
     return path.absolute().parent.name
 
 
-def _read_answers(folder: Path) -> dict[str, list[str]]:
-    """Return the right answers of each subtask, in the order of the rows of its file."""
+def read_answers(folder: Path) -> dict[str, list[str]]:
+    """Return the right answers of each subtask, in the order of the rows of its file.
+
+    `folder` has the JSON lines that a model was evaluated on. Raises UserError if it has none, or
+    for a row without a right answer.
+    """
     files = sorted(folder.glob("*.jsonl"))
     if not files:
         raise UserError(f"--gold: there is no .jsonl file in '{folder}'")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.board.babylm import read_babylm
+from glue_bench.board.babylm import read_answers, read_babylm
 from glue_bench.data.tables import FORMATS, read_table_file
 from glue_bench.errors import UserError, quoted
 
@@ -58,10 +58,14 @@ def read_frames(
             files of different kinds; a run or an example that is there twice; a value that is
             missing or no number.
     """
+    answers = {} if gold is None else read_answers(Path(gold))
     frames: list[pd.DataFrame] = []
     files_by_kind: dict[str, Path] = {}
     for file in _files(paths):
-        frame = _read_file(file, gold, cluster)
+        if file.suffix.lower() == ".json":
+            frame = read_babylm(file, answers)
+        else:
+            frame = _read_rows(file, cluster)
         kind = _kind(frame, file)
         files_by_kind.setdefault(kind, file)
         tidy = _tidy(frame, kind, file, cluster)
@@ -102,10 +106,8 @@ def _files(paths: Sequence[str | Path]) -> Iterator[Path]:
         yield from sorted(files)
 
 
-def _read_file(path: Path, gold: str | Path | None, cluster: str | None) -> pd.DataFrame:
-    """Read one file. The index has what messages call a row, such as "line 2"."""
-    if path.suffix.lower() == ".json":
-        return read_babylm(path, gold)
+def _read_rows(path: Path, cluster: str | None) -> pd.DataFrame:
+    """Read one table. The index has what messages call a row, such as "line 2"."""
     wanted_columns = [*RUN, *SPELLINGS, *TIDY_COLUMNS, "id", "label", cluster or ""]
     table = read_table_file(path, wanted_columns, MAX_ROWS)
     frame = pd.DataFrame(table.columns, index=pd.Index(table.row_names), dtype=object)

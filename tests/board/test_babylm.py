@@ -118,14 +118,14 @@ def test_other_json_is_refused(tmp_path, text):
     path = tmp_path / "predictions.json"
     path.write_text(text)
     with pytest.raises(UserError, match="is no file of BabyLM's predictions"):
-        read_frames([path], gold=tmp_path)
+        read_frames([path])
 
 
 def test_a_prediction_without_an_answer_is_refused_with_its_place(tmp_path):
     path = tmp_path / "predictions.json"
     path.write_text('{"rte": {"predictions": [{"id": "rte_0"}]}}')
     with pytest.raises(UserError, match=r"rte\.predictions\.0\.pred: Field required"):
-        read_frames([path], gold=tmp_path)
+        read_frames([path])
 
 
 @pytest.mark.parametrize("content", ["", '{"ratio": 0.5, "sentences": "a\\tb"}\n'])
