@@ -344,7 +344,7 @@ CODE = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine
         ({"pad_token_id": 5}, "pad_token_id 5, but its tokenizer pads with 0"),
         ({"vocab_size": 40}, "its settings say"),
         ({"num_hidden_layers": 2}, "transformers finds no weights for encoder.layer.1."),
-        ({"model_type": "dpr"}, "transformers cannot compute it"),
+        ({"model_type": "dpr"}, "'dpr', and transformers .* has no classifier of texts"),
         ({"max_position_embeddings": 16}, "its settings say"),
         ({"model_type": "mine", "auto_map": CODE}, "bert'"),
     ],
