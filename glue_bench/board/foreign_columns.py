@@ -58,7 +58,8 @@ def columns_of_frame(
             columns.append(_column_of_scores(measure, rows, systems))
             continue
         kept = _rows_of_common_examples(rows, is_common=is_common)
-        left_out.update((task, name) for name in set(rows["id"]) - set(kept["id"]))
+        missing = set(rows["id"].unique()).difference(kept["id"].unique())
+        left_out.update((task, name) for name in missing)
         columns.append(_column_of_examples(measure, kept, systems))
     averaged = _have_average(columns, names)
     return [replace(column, averaged=averaged) for column in columns], names, len(left_out)
