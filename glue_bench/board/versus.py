@@ -77,6 +77,7 @@ def compare_paths(
     else:
         frame = read_frames(paths, cluster, gold)
         columns, names, dropped = columns_of_frame(frame, metric, lower, is_common=is_common)
+
     systems = columns[0].arms
     _check_systems(systems, reference)
     group = _assess_systems(columns, systems, reference)
@@ -84,11 +85,13 @@ def compare_paths(
     family = len(pairs)
     if reference is None:
         family = len(systems) * (len(systems) - 1) // 2
+
     rows = contrast_rows(group, pairs, family, stepwise=reference is not None)
     contrasts = pd.DataFrame(rows, columns=VERDICT_COLUMNS)
     task_and_metric = [names.get(key, (AVERAGE, "")) for key in contrasts["column"]]
     contrasts.insert(0, "task", [task for task, _ in task_and_metric])
     contrasts.insert(1, "metric", [metric_name for _, metric_name in task_and_metric])
+
     return Versus(
         group=group,
         contrasts=contrasts,

@@ -127,6 +127,7 @@ def _json_table(path: Path, lines: Sequence[str]) -> Table:
     """Read a file with one JSON object a line. A key that a line lacks is None there."""
     rows: list[dict[str, Any]] = []
     row_names: list[str] = []
+
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -140,8 +141,10 @@ def _json_table(path: Path, lines: Sequence[str]) -> Table:
         if not isinstance(row, dict):
             advice = 'expected one object a line, such as {"text": ..., "label": ...}'
             raise UserError(f"{place}: {quoted(row)}; {advice}")
+
         rows.append(row)
         row_names.append(f"line {number}")
+
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
     return Table(str(path), columns, row_names, {})

@@ -245,9 +245,11 @@ def read_lines(
     except UnicodeDecodeError as error:
         line_number = raw.count(b"\n", 0, error.start) + 1
         raise UserError(f"{path}, line {line_number}: {error.reason}; expected UTF-8") from error
+
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
+
     if not lines:
         fault = "the file is empty, line 1 is missing"
         raise UserError(f"{path}: {fault}; expected {expected}")

@@ -55,6 +55,7 @@ def group_text(comparison: Comparison, group: Group) -> str:
     contrasts = contrasts[contrasts["column"] == comparison.primary]
     if contrasts.empty:
         return ""
+
     title = comparison.board.titles[comparison.primary]
     tested = contrasts[contrasts["why"] == ""]
     if tested.empty:
@@ -64,6 +65,7 @@ def group_text(comparison: Comparison, group: Group) -> str:
             reference=group.reference,
             why=re.sub(r" \([^)]*\)$", "", first_reason),
         )
+
     verdicts = tested["verdict"]
     return COMPARISON_TEXT.format(
         column=title,

@@ -125,10 +125,12 @@ def differences_table(versus: Versus, contrasts: DataFrame) -> Table:
     decimals: dict[str, int] = {}
     for estimate in versus.group.estimates:
         decimals[estimate.column] = column_decimals(versus, estimate)
+
     rows: list[dict[str, str]] = []
     for contrast in contrasts.to_dict("records"):
         column = contrast["column"]
         rows.append({"task": titles[column], **verdict_texts(contrast, decimals[column])})
+
     columns = {
         "task": Column("Task"),
         "contrast": Column("Contrast"),
@@ -136,11 +138,13 @@ def differences_table(versus: Versus, contrasts: DataFrame) -> Table:
         "interval": Column("95% interval", show=str),
         "p_adjusted": Column("p (adjusted)", show=str),
     }
+
     legend = [LEGEND["difference"], LEGEND["best" if versus.is_best else "named"]]
     legend.append(LEGEND["verdict"])
     if "p_equivalent" in contrasts:
         columns["p_equivalent"] = Column("p (equivalent)", show=str)
         legend.append(LEGEND["equivalent"])
+
     columns["verdict"] = Column("Verdict")
     frame = DataFrame(rows, columns=list(columns))
     return Table(title="Differences", frame=frame, columns=columns, legend=tuple(legend))
@@ -164,6 +168,7 @@ def noise_table(versus: Versus) -> Table:
         if smallest > 0:
             row["needed"] = needed_for_power(versus, estimate, smallest)
         rows.append(row)
+
     columns = {
         "task": Column("Task"),
         "pretraining": Column("Blocks", show=str),
@@ -172,6 +177,7 @@ def noise_table(versus: Versus) -> Table:
         "smallest": Column("Smallest", show=str),
         "needed": Column("80% power"),
     }
+
     frame = DataFrame(rows, columns=list(columns))
     legend = LEGEND["noise"]
     if (frame["pretraining"] == MISSING).all():
@@ -192,8 +198,10 @@ def needed_for_power(versus: Versus, estimate: ColumnEstimate, difference: float
         unit = "clusters" if estimate.clustered else "examples"
         count = estimate.examples_freedom + 1
         return f"{math.ceil(count * factor):,} {unit}"
+
     group = replace(versus.group, estimates=(estimate,))
     design = power_frame([group], difference, POWER, Costs(1.0, 1.0)).iloc[-1]
+
     if design["why"]:
         limit = "the examples are the limit"
         return limit if "dev set" in design["why"] else str(design["why"])

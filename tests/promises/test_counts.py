@@ -50,9 +50,8 @@ def uneven(tmp_path_factory):
     folder = Folder(tmp_path_factory.mktemp("uneven") / "toy")
     for arm in ARMS:
         for rate in (1e-3, 2e-3):
-            folder.pretrain(
-                arm, seed=1, rate=rate, search=True
-            )  # of a seed that a pretraining has, too
+            # The seed is also that of a pretraining.
+            folder.pretrain(arm, seed=1, rate=rate, search=True)
         for pretraining_seed in PRETRAININGS:
             folder.pretrain(arm, seed=pretraining_seed)
             for task, seed in product(("mnli", "rte", "cola"), SEEDS):
@@ -62,10 +61,12 @@ def uneven(tmp_path_factory):
                 if (arm, seed, pretraining_seed) == ("add", 1, 1):
                     facts["collapsed"] = tuple(TASKS[task].columns)
                 folder.run(arm, task, seed=seed, pretraining_seed=pretraining_seed, **facts)
+
     folder.run("add", "rte", seed=3, recorded=False)
     folder.fail("untied", "rte", seed=3)
     folder.run("none", "rte", planned=False)
     folder.run("add", "rte", rate=5e-3, planned=False)
+
     return folder.plan()
 
 

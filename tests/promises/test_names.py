@@ -168,18 +168,22 @@ def experiments(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """Make pages of one experiment twice: with neutral arm names, and with names of columns."""
     names = tuple(f"zq{place:04}" for place in range(3))
     first = experiment_with(names, tmp_path_factory.mktemp("few") / "toy")
+
     columns = (
         columns_of(open_comparison(first))
         | set(CELL_PARTS)
         | set(LEADERBOARD_LEGEND)
         | set(RESERVED)
     )
+
     odd = tuple(sorted(name for name in columns - set(names) if re.fullmatch(NAME_PATTERN, name)))
     neutral = tuple(f"zq{place:04}" for place in range(len(odd)))
+
     odd_path = experiment_with(odd, tmp_path_factory.mktemp("odd") / "toy")
     odd_comparison = open_comparison(odd_path)
     neutral_path = experiment_with(neutral, tmp_path_factory.mktemp("neutral") / "toy")
     neutral_comparison = open_comparison(neutral_path)
+
     return SimpleNamespace(
         odd=odd,
         odd_pages=list(pages_of(odd_comparison, odd)),
