@@ -43,7 +43,7 @@ def columns_of_frame(
     frame = _with_metric(frame, metric)
     _check_metrics(frame, lower)
     systems = tuple(frame["system"].unique())
-    # A block or a seed has one number in all columns, which averages add up by it.
+    # Averages add up runs of one block or seed, so that it has one number in all columns.
     numbers = {name: pd.factorize(frame[name])[0] for name in ("block", "seed")}
     frame = frame.assign(**numbers)
     columns: list[ColumnRuns] = []

@@ -359,6 +359,23 @@ def test_blocks_are_the_same_in_all_tasks_in_any_order_of_the_rows(tmp_path, gen
     pd.testing.assert_frame_equal(found, expected)
 
 
+def test_an_average_over_tasks_with_other_blocks_has_no_test(tmp_path):
+    rows = [(system, "t", block, 0.5 + block) for system in "ab" for block in (1, 2)]
+    rows += [(system, "u", block, 0.5 + block) for system in "ab" for block in (3, 4)]
+    frame = pd.DataFrame(rows, columns=["system", "task", "block", "score"])
+    row = first_contrast(tmp_path, frame, reference="a")
+    assert row["why"].startswith("its columns differ in their blocks")
+
+
+def test_an_average_without_a_test_names_the_task(tmp_path):
+    """System b has no run of the second task."""
+    rows = [("a", "t", 1, 0.5), ("a", "t", 2, 0.6), ("b", "t", 1, 0.5), ("b", "t", 2, 0.7)]
+    rows += [("a", "u", 1, 0.5), ("a", "u", 2, 0.6)]
+    frame = pd.DataFrame(rows, columns=["system", "task", "seed", "score"])
+    row = first_contrast(tmp_path, frame, reference="a")
+    assert row["why"].startswith("u: no finished run")
+
+
 def test_systems_without_a_common_task_are_refused(tmp_path):
     rows = [("a", "t", 1, 0.5), ("b", "u", 1, 0.5)]
     frame = pd.DataFrame(rows, columns=["system", "task", "seed", "score"])
