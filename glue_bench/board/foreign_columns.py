@@ -190,10 +190,9 @@ def _column_of_examples(
     labels[example_of_row] = row_labels
     relabelled = ids[example_of_row[labels[example_of_row] != row_labels]]
     if len(relabelled):
+        example = quoted(relabelled[0])
         task = quoted(rows["task"].iloc[0])
-        raise UserError(
-            f"example {quoted(relabelled[0])} of {task} has two different labels; give one label"
-        )
+        raise UserError(f"example {example} of {task} has two different labels; give one label")
     terms = example_terms(measure.metric, predictions, labels)
     sums = terms.sum(axis=0, dtype=np.float64)
     scores = score_from_sums(measure.metric, sums, len(ids)) * measure.factor

@@ -113,7 +113,9 @@ def _reasons_of_files(reasons: pd.Series, names: Mapping[str, tuple[str, str]]) 
     """
     reasons = reasons.str.replace("pretraining seed", "block", regex=False)
     for key, (task, _) in names.items():
-        reasons = reasons.str.replace(f"{key}: ", f"{task}: ", regex=False)
+        key_before = f"{key}: "
+        task_before = f"{task}: "
+        reasons = reasons.str.replace(key_before, task_before, regex=False)
     return reasons
 
 
