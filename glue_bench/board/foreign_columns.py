@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.board.foreign import RUN
-from glue_bench.data.measures import Measure
+from glue_bench.data.measures import AVERAGE, Measure
 from glue_bench.errors import UserError, quoted, unknown
 from glue_bench.stats.runs import ColumnRuns, Runs
 from glue_bench.stats.sums import example_terms, score_from_sums
@@ -49,9 +49,8 @@ def columns_of_frame(
     columns: list[ColumnRuns] = []
     names: dict[str, tuple[str, str]] = {}
     left_out: set[tuple[Any, Any]] = set()  # of a task and an id
-    groups = frame.groupby(["task", "metric"], sort=False)
-    for place, ((task, metric_name), rows) in enumerate(groups):
-        key = f"column {place}"  # tasks may have any name, also "average"
+    for (task, metric_name), rows in frame.groupby(["task", "metric"], sort=False):
+        key = _column_name(str(task), str(metric_name), names)
         names[key] = (str(task), str(metric_name))
         measure = _measure(key, rows, is_lowest_best=metric_name in lower)
         if "score" in rows:
@@ -95,6 +94,16 @@ def _check_metrics(frame: pd.DataFrame, lower: Collection[str]) -> None:
                         f"system {quoted(system)} has no {quoted(metric)} of task {quoted(task)}, "
                         f"but {', '.join(metrics)}; compare by one metric that all have (--metric)"
                     )
+
+
+def _column_name(task: str, metric: str, taken: Collection[str]) -> str:
+    """Return a name that no other column has, also where a task is called as the average is."""
+    name = task
+    if name == AVERAGE or name in taken:
+        name = f"{task} ({metric})"
+    while name in taken:
+        name += "'"
+    return name
 
 
 def _have_average(columns: list[ColumnRuns], names: dict[str, tuple[str, str]]) -> bool:

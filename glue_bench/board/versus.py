@@ -1,6 +1,6 @@
 """The comparison of anyone's systems: from tidy frames, or folders of experiments, to verdicts."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -65,8 +65,15 @@ def compare_paths(
         UserError: what `read_frames` refuses; fewer than two systems; no such system or metric;
             examples that differ between systems; too many systems or runs.
     """
-    are_experiments = any(Store(path).has_plan for path in paths)
-    if are_experiments:
+    experiments = [path for path in paths if Store(path).has_plan]
+    if experiments:
+        files = [path for path in paths if path not in experiments]
+        if files:
+            raise UserError(
+                f"'{experiments[0]}' is an experiment and '{files[0]}' is none; compare "
+                "experiments alone or files alone (`glue-bench export --format eee` makes files of "
+                "experiments)"
+            )
         if metric or lower or cluster or is_common or gold:
             raise UserError(
                 "--metric, --lower, --cluster, --common and --gold are for files; leave them out "
@@ -89,8 +96,9 @@ def compare_paths(
 
     rows = contrast_rows(group, pairs, family, stepwise=reference is not None)
     contrasts = pd.DataFrame(rows, columns=VERDICT_COLUMNS)
-    if not are_experiments:
-        contrasts["why"] = _reasons_of_files(contrasts["why"], names)
+    if not experiments:
+        # A file calls a pretraining a block.
+        contrasts["why"] = contrasts["why"].str.replace("pretraining seed", "block", regex=False)
     task_and_metric = [names.get(key, (AVERAGE, "")) for key in contrasts["column"]]
     contrasts.insert(0, "task", [task for task, _ in task_and_metric])
     contrasts.insert(1, "metric", [metric_name for _, metric_name in task_and_metric])
@@ -102,21 +110,6 @@ def compare_paths(
         is_best=reference is None,
         dropped=dropped,
     )
-
-
-def _reasons_of_files(reasons: pd.Series, names: Mapping[str, tuple[str, str]]) -> pd.Series:
-    """Return why contrasts have no test, with the names of tasks, and blocks for pretrainings.
-
-    Args:
-        reasons: The reasons, "" for a test.
-        names: The task and metric of each column by its key.
-    """
-    reasons = reasons.str.replace("pretraining seed", "block", regex=False)
-    for key, (task, _) in names.items():
-        key_before = f"{key}: "
-        task_before = f"{task}: "
-        reasons = reasons.str.replace(key_before, task_before, regex=False)
-    return reasons
 
 
 def _check_systems(systems: Sequence[str], reference: str | None) -> None:

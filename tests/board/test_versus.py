@@ -400,6 +400,12 @@ def test_several_metrics_without_a_reference_are_refused(tmp_path, generator):
         compare(tmp_path, pd.concat(parts))
 
 
+def test_an_experiment_beside_a_file_is_refused(tmp_path, generator):
+    path = write(tmp_path / "t.csv", answers(generator))
+    with pytest.raises(UserError, match=r"is an experiment and .* is none; compare experiments"):
+        compare_paths(["results/study", path])
+
+
 def test_arms_of_two_experiments_stand_beside_each_other():
     versus = compare_paths(["results/study", "results/study_eight"])
     assert "study/add" in versus.group.arms
