@@ -1,4 +1,4 @@
-"""Frames of what a plan asks for, filled with what its finished jobs have recorded."""
+"""Reads a plan and the records of its finished jobs into data frames."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -38,7 +38,9 @@ from glue_bench.records.values import (
 )
 
 Run = Record | PretrainingRecord
+"""What a finished job has recorded: of a cell, or of a pretraining."""
 Row = dict[str, Any]
+"""A row of a frame, by column."""
 UNFINISHED_RUN: Row = {
     "finished": False,
     "collapsed": (),
@@ -48,10 +50,13 @@ UNFINISHED_RUN: Row = {
 }
 """The RUN_COLUMNS of a cell that has not finished."""
 WITH_GRAPHS = " with CUDA graphs"
+"""The end of a GPU's name if its steps were launched as CUDA graphs."""
 MAJORITY_BASELINE = "majority class"
+"""The name of the baseline that gives every row the same answer."""
 FRESH_WEIGHTS = "fresh weights of this shape"
+"""The start of an arm from scratch."""
 ANY_SHAPE = "each its own"
-"""The shape of all native arms, which are shown together whatever their shapes are."""
+"""The shape of native and finished arms, which are shown together whatever their shapes are."""
 
 
 def read_cells(plan: Plan, finished: Finished) -> pd.DataFrame:
@@ -70,7 +75,7 @@ def read_cells(plan: Plan, finished: Finished) -> pd.DataFrame:
         row["data"] = cell.data
         record = finished.records.get(cell.id)
         if record:
-            row |= _recorded(record, RUN_COLUMNS)
+            row |= _fields_among(record, RUN_COLUMNS)
             runs = _runs_of_weights(record, finished)
             row["finished"] = True
             row["base_model"] = base_models.get(cell.arm, "")
@@ -89,7 +94,7 @@ def read_cells(plan: Plan, finished: Finished) -> pd.DataFrame:
 
 
 def read_scores(plan: Plan, finished: Finished) -> pd.DataFrame:
-    """Return EPOCH_SCORE_COLUMNS of each score of each epoch of a finished cell, 0 to 100."""
+    """Return EPOCH_SCORE_COLUMNS of each score of each epoch of a finished cell, times 100."""
     rows: list[tuple[Any, ...]] = []
     for cell in plan.cells:
         record = finished.records.get(cell.id)
@@ -97,6 +102,7 @@ def read_scores(plan: Plan, finished: Finished) -> pd.DataFrame:
             continue
         task = find_task(cell.task)
         scores_by_epoch = {epoch.epoch: epoch.scores for epoch in record.history}
+        # A finished model has no history, and its scores are those of epoch 0.
         last = max(scores_by_epoch, default=0)
         scores_by_epoch[last] = scores_by_epoch.get(last, {}) | record.scores
         splits = (*task.columns, HELD_OUT)
@@ -115,16 +121,16 @@ def read_arms(plan: Plan) -> pd.DataFrame:
     `start` is what the weights started from before any pretraining of ours, and `start_digest` is
     the digest of its files.
     """
-    cells = {cell.arm: cell for cell in plan.cells}
-    configured = {arm.name: arm for arm in plan.experiment.arms}
+    cell_of_arm = {cell.arm: cell for cell in plan.cells}
+    arm_of_name = {arm.name: arm for arm in plan.experiment.arms}
 
     rows: list[Row] = []
     for name, facts in plan.arms.items():
-        arm = configured[name]
-        cell = cells[name]
+        arm = arm_of_name[name]
+        cell = cell_of_arm[name]
 
         start = arm.checkpoint
-        # Where a person keeps a checkpoint is private.
+        # A path says where a person keeps a checkpoint, which is private.
         if start.startswith(("/", "~", ".")):
             start = PurePath(start).name
         if arm.revision:
@@ -134,7 +140,7 @@ def read_arms(plan: Plan) -> pd.DataFrame:
         if facts.shape and cell.origin not in (AS_PUBLISHED, FINISHED):
             shape = shape_text(facts.shape)
 
-        row = _recorded(facts, ARM_COLUMNS)
+        row = _fields_among(facts, ARM_COLUMNS)
         row |= {
             "checkpoint": arm.checkpoint,
             "options": arm.options,
@@ -163,8 +169,8 @@ def shape_text(shape: Shape) -> str:
 
     It names all that decides how much an encoder learns, whatever the variant. The embedding size
     is named if it is below the hidden size (ELECTRA), where it bounds what a token can express.
-    Wider tables are part of how an arm combines embeddings. The number of positions is left out,
-    because rows beyond the longest text take no part.
+    A larger embedding size is left out, because it belongs to how an arm combines embeddings. The
+    number of positions is left out, because rows beyond the longest text take no part.
     """
     parts = [
         _count(shape.num_hidden_layers, "layer"),
@@ -191,15 +197,16 @@ def read_tasks(plan: Plan) -> pd.DataFrame:
 
     The settings are the settings of fine-tuning, if any arm is fine-tuned.
     """
-    cells: dict[str, Cell] = {}
+    cell_of_task: dict[str, Cell] = {}
+    # Cells that are trained come last, and so replace those that are only scored.
     for cell in sorted(plan.cells, key=lambda cell: cell.is_trained):
-        cells[cell.task] = cell
+        cell_of_task[cell.task] = cell
 
     rows: list[Row] = []
     for task, definition in KNOWN.items():
-        if task not in cells:
+        if task not in cell_of_task:
             continue
-        cell = cells[task]
+        cell = cell_of_task[task]
         facts = plan.tasks[task]
         partial = facts.partial and not is_demo(facts.source)
         rows.append(
@@ -209,7 +216,7 @@ def read_tasks(plan: Plan) -> pd.DataFrame:
                 "source": facts.source,
                 "digest": facts.digest,
                 "revision": facts.revision or "",
-                "partial": partial and not _lacks_unread_files_alone(cell, facts),
+                "partial": partial and not _are_needed_splits_official(cell, facts),
                 "rows": facts.rows,
                 "differences": facts.differences or {},
                 "unchecked": facts.unchecked or (),
@@ -222,10 +229,11 @@ def read_tasks(plan: Plan) -> pd.DataFrame:
     return frame.astype({"partial": bool, "from_mnli": bool}).set_index("task", drop=False)
 
 
-def _lacks_unread_files_alone(cell: Cell, facts: TaskFacts) -> bool:
-    """Return whether a cell has validation, and train if needed, and all its splits are official.
+def _are_needed_splits_official(cell: Cell, facts: TaskFacts) -> bool:
+    """Return whether no split that a cell needs is missing, and all splits have official rows.
 
-    Scores are of these splits, so that they compare with published ones.
+    A cell needs validation, and train if it is trained. If only other splits are missing, its
+    scores compare with published ones.
     """
     official = find_task(cell.task).splits
     needed = {*find_task(cell.task).validation_splits}
@@ -251,7 +259,7 @@ def read_pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
             "seed": pretraining.seed,
         }
         if record:
-            row |= _recorded(record, PRETRAINING_COLUMNS)
+            row |= _fields_among(record, PRETRAINING_COLUMNS)
             row["searches"] = pretraining.searches
             row["weights"] = (record.weights or {}).get(record.steps)
             row["learning_rate"] = record.pretraining.learning_rate
@@ -272,9 +280,9 @@ def read_pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
 def read_losses(plan: Plan, finished: Finished) -> pd.DataFrame:
     """Return LOSS_COLUMNS of each point of the curve of a finished pretraining."""
     rows: list[Row] = []
-    for job, record in _finished_pretrainings(plan, finished):
+    for keys, record in _finished_pretrainings(plan, finished):
         for point in record.losses:
-            row = job | point.model_dump()
+            row = keys | point.model_dump()
             rows.append(row)
     return pd.DataFrame(rows, columns=list(LOSS_COLUMNS))
 
@@ -282,33 +290,37 @@ def read_losses(plan: Plan, finished: Finished) -> pd.DataFrame:
 def read_measures(plan: Plan, finished: Finished) -> pd.DataFrame:
     """Return MEASURE_COLUMNS of each measure of a finished pretraining."""
     rows: list[Row] = []
-    for job, record in _finished_pretrainings(plan, finished):
+    for keys, record in _finished_pretrainings(plan, finished):
         for measure in record.measures:
-            rows.append(job | {"measure": measure.name} | measure.model_dump())
+            rows.append(keys | {"measure": measure.name} | measure.model_dump())
     frame = pd.DataFrame(rows, columns=list(MEASURE_COLUMNS))
     return frame.astype({"value": float, "standard_error": float})
 
 
 def _finished_pretrainings(plan: Plan, finished: Finished) -> list[tuple[Row, PretrainingRecord]]:
-    """Return the finished pretrainings with their record, without those of rate searches."""
+    """Return the columns that name each finished pretraining, and its record.
+
+    Pretrainings of rate searches are left out.
+    """
     pairs: list[tuple[Row, PretrainingRecord]] = []
     for pretraining in plan.pretrainings:
         record = finished.pretrainings.get(pretraining.id)
         if record and not pretraining.is_search:
-            job = {
+            keys = {
                 "pretraining_id": pretraining.id,
                 "arm": pretraining.arm,
                 "pretraining_seed": pretraining.seed,
                 "step": record.steps,
             }
-            pairs.append((job, record))
+            pairs.append((keys, record))
     return pairs
 
 
 def read_baselines(store: Store, plan: Plan) -> tuple[pd.DataFrame, list[str]]:
     """Return BASELINE_COLUMNS of each score of a trivial baseline, and a line for each problem.
 
-    The baselines are the majority class (the mean of STS-B) and those whose predictions are stored.
+    The baselines are the majority class (the mean of STS-B), and those whose predictions are stored
+    beside the gold labels.
     """
     rows: list[tuple[Any, ...]] = []
     problems: list[str] = []
@@ -318,14 +330,15 @@ def read_baselines(store: Store, plan: Plan) -> tuple[pd.DataFrame, list[str]]:
             continue
         facts = plan.tasks[task]
         try:
-            labels = dict(store.labels.read(task, facts.digest, facts.labels))
+            stored = dict(store.labels.read(task, facts.digest, facts.labels))
         except UserError as error:
             problems.append(str(error))
             continue
-        gold = labels.pop(GOLD)
-        labels.pop(CLUSTERS, None)
+        gold = stored.pop(GOLD)
+        stored.pop(CLUSTERS, None)
+        # Without the labels and their clusters, the predictions of each baseline are left.
         constants = {split: _constant_answer(task, values) for split, values in gold.items()}
-        for baseline, predictions in {MAJORITY_BASELINE: constants, **labels}.items():
+        for baseline, predictions in {MAJORITY_BASELINE: constants, **stored}.items():
             for split, predicted in predictions.items():
                 for metric, value in score(task, predicted, gold[split]).items():
                     rows.append((task, split, metric, baseline, 100.0 * value))
@@ -341,13 +354,16 @@ def _constant_answer(task: str, gold: np.ndarray) -> np.ndarray:
     return np.full_like(gold, np.bincount(gold).argmax())
 
 
-def _recorded(values: Run | ArmFacts, columns: Sequence[str]) -> Row:
-    """Return the columns that are fields of a record, or of the facts of an arm."""
+def _fields_among(values: Run | ArmFacts, columns: Sequence[str]) -> Row:
+    """Return the fields of a record, or of the facts of an arm, that are called as a column is."""
     return {name: getattr(values, name) for name in columns if hasattr(values, name)}
 
 
 def _runs_of_weights(record: Record, finished: Finished) -> list[Run | None]:
-    """Return the runs that a cell's weights went through. A run without a record is None."""
+    """Return the runs that trained a cell's weights, in order; None for a run without a record.
+
+    They are its pretraining here, the fine-tuning on MNLI that it starts from, and its own run.
+    """
     cell = record.cell
     runs: list[Run | None] = []
     if cell.pretraining:
@@ -380,5 +396,5 @@ def _processor(run: Run | None) -> str:
 
 
 def _join_if_known(facts: Sequence[str]) -> str:
-    """Join the different facts of a chain of runs. The result is "" if one fact is not known."""
+    """Join the different facts of runs, the first run's first. It is "" if one is not known."""
     return ", then ".join(dict.fromkeys(facts)) if all(facts) else ""

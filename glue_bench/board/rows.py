@@ -13,7 +13,10 @@ from glue_bench.stats.estimates import ColumnEstimate
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
 
 CONTRAST_COLUMNS = ["difference", "low", "high", "verdict", "smallest"]
-"""What a leaderboard's frame has of the contrasts of a column."""
+"""What a leaderboard says of an arm's contrast with its reference, in each column of scores.
+
+`smallest` is the smallest difference that gets a verdict.
+"""
 
 
 def leaderboard_frame(comparison: Comparison, marks: Marks) -> pd.DataFrame:
@@ -23,7 +26,7 @@ def leaderboard_frame(comparison: Comparison, marks: Marks) -> pd.DataFrame:
     marks of the comparison's board.
     """
     board = comparison.board
-    baselines = floors(board).assign(origin="baseline", variant="")
+    baselines = baseline_scores(board).assign(origin="baseline", variant="")
     rows = pd.concat([_rows_of_arms(comparison), baselines], ignore_index=True)
     # The facts of the encoder stand behind those of the data.
     encoders = rows[ENCODER_COLUMNS]
@@ -38,12 +41,15 @@ def leaderboard_frame(comparison: Comparison, marks: Marks) -> pd.DataFrame:
     return rows.astype({f"{column}_n": "Int64" for column in board.columns})
 
 
-def floors(board: Board) -> pd.DataFrame:
+def baseline_scores(board: Board) -> pd.DataFrame:
     """Return the scores of trivial baselines: their name as `arm`, the board's columns, AVERAGE."""
     columns = list(board.columns)
-    rows = [(*column_part(column)[0], column) for column in columns]
-    places = pd.DataFrame(rows, columns=["task", "split", "metric", "column"])
-    baselines = board.results.baselines.merge(places, on=["task", "split", "metric"])
+    places: list[tuple[str, ...]] = []
+    for column in columns:
+        (place,) = column_part(column)
+        places.append((*place, column))
+    column_of_place = pd.DataFrame(places, columns=["task", "split", "metric", "column"])
+    baselines = board.results.baselines.merge(column_of_place, on=["task", "split", "metric"])
     table = baselines.pivot(index="baseline", columns="column", values="value")
     table = table.reindex(columns=columns)
     names = baselines["baseline"].unique()
@@ -55,16 +61,20 @@ def floors(board: Board) -> pd.DataFrame:
 
 
 def _rows_of_arms(comparison: Comparison) -> pd.DataFrame:
-    """Return the table of the board with the measures of pretraining, in the order of the page."""
+    """Return the table of the board with the measures of pretraining.
+
+    The arms of a block are sorted by the validation loss if it is the primary column.
+    """
     columns = comparison.columns
     table = comparison.board.table
     for column in columns:
         if column in PRETRAINING_MEASURES:
             table = _with_measure(table, column, comparison.estimates[column])
-    if columns[:1] != ["validation_loss"]:
+    is_by_loss = columns[:1] == ["validation_loss"]
+    if not is_by_loss:
         return table
     blocks = table.groupby(BLOCK_COLUMNS, sort=False)
-    return pd.concat([block.sort_values(columns[0], kind="stable") for _, block in blocks])
+    return pd.concat([block.sort_values("validation_loss", kind="stable") for _, block in blocks])
 
 
 def _with_measure(
@@ -79,8 +89,9 @@ def _with_measure(
         means |= estimate.means
         if not estimate.blocked or not estimate.arms:
             continue
-        by_arm = estimate.by_block().std(axis=1, ddof=1).tolist()
-        for arm, deviation in zip(estimate.arms, by_arm, strict=True):
+        # These blocks are the pretraining seeds.
+        arm_deviations = estimate.by_block().std(axis=1, ddof=1).tolist()
+        for arm, deviation in zip(estimate.arms, arm_deviations, strict=True):
             if estimate.seeds[arm] >= LEAST_FOR_DEVIATION:
                 deviations[arm] = deviation
     columns = {
@@ -91,7 +102,10 @@ def _with_measure(
 
 
 def _with_contrasts(rows: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
-    """Add the `reference` of each arm, and CONTRAST_COLUMNS of each column."""
+    """Add the `reference` of each arm, and CONTRAST_COLUMNS of each column of scores.
+
+    An arm that was converted from another one of the experiment has that one as its reference.
+    """
     contrasts = comparison.contrasts_of("reference", CONVERSION_KIND)
     references = contrasts[["arm", "reference"]].drop_duplicates()
     rows = rows.merge(references, on="arm", how="left")

@@ -31,21 +31,29 @@ from glue_bench.errors import quoted, unknown
 MAX_NAME = 100
 NAME_PATTERN = rf"^[A-Za-z0-9][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-"""A name of files and folders, which may have 255 bytes; ids and endings take up to 120 of them."""
+"""The name of an experiment or an arm, which becomes a part of the names of files.
+
+The name of a file may have 255 bytes. Ids and endings take up to 120 of them.
+"""
 MAX_CELLS = 50_000
+"""The largest number of cells of an experiment."""
 NATIVE = "native"
 """The variant of arms that take the checkpoint's own model as transformers has it, unchanged."""
 AS_PUBLISHED = "as published"
 """The origin of native arms."""
 FINISHED = "finished"
-"""The variant and the origin of arms whose classifier was fine-tuned elsewhere: it is scored."""
-MODELS_OF_OTHERS = (NATIVE, FINISHED)
-"""What stands for a variant where the checkpoint's own model is taken."""
+"""The variant and the origin of arms whose classifier was fine-tuned elsewhere.
+
+Such a classifier is only scored.
+"""
+PUBLISHED_MODELS = (NATIVE, FINISHED)
+"""The values of `variant` by which an arm takes the checkpoint's own model."""
 HELD_OUT = "held_out"
+"""The split of the part of train that is held out to choose on."""
 
 
 def plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a variant.
+    """Return the options of a variant unchanged, if every file format can hold them.
 
     Raises ValueError if a value is not a text, a number, true, false or a list of these.
     """
@@ -57,19 +65,21 @@ def plain_options(options: dict[str, Any]) -> dict[str, Any]:
                     f"{quoted(key)}: give a text, a finite number, true or false, "
                     "or a list of these"
                 )
-            f"{key}{item}".encode()  # raises ValueError for what is no text in any file
+            f"{key}{item}".encode()  # raises ValueError for a character that UTF-8 cannot encode
     return options
 
 
 def is_plain(item: Any) -> bool:
-    """Whether a value is nothing, a text, true, false, or a number that every file format holds."""
+    """Whether a value is None, a text, true, false, or a number that every file format holds."""
     if item is None or isinstance(item, str):
         return True
     return isinstance(item, int | float) and abs(item) < 2**63
 
 
 def known_entries(entries: list[str | OwnTask]) -> list[str | OwnTask]:
-    """Return tasks by their names in GLUE's spelling, and make those that are defined here known.
+    """Return the entries of `tasks`, with names in GLUE's spelling.
+
+    Tasks that are defined here are known afterwards to `find_task`.
 
     Raises ValueError as `known_tasks` does.
     """
@@ -135,9 +145,9 @@ class Arm(SectionWithNewKeys):
         return self.variant == FINISHED
 
     @property
-    def is_of_others(self) -> bool:
-        """Whether it takes the checkpoint's own model, and names no variant."""
-        return self.variant in MODELS_OF_OTHERS
+    def is_published_model(self) -> bool:
+        """Whether it is the checkpoint's own model, without a variant of this package."""
+        return self.variant in PUBLISHED_MODELS
 
     def checkpoint_of(self, task: str) -> str:
         """Return the checkpoint that it takes on a task."""
@@ -152,24 +162,25 @@ class Arm(SectionWithNewKeys):
     def mistakes(self) -> Iterator[str]:
         if self.embedding_size is not None and self.checkpoint != SCRATCH:
             yield (
-                f"embedding_size is of an arm from scratch; the tables of '{self.checkpoint}' have "
-                "their own width"
+                "embedding_size needs an arm from scratch; the embeddings of "
+                f"'{self.checkpoint}' have their own size"
             )
         if self.revision is not None and self.checkpoint == SCRATCH:
-            yield f"revision is of a hub id; an arm from {SCRATCH} has none"
-        if self.is_of_others and (self.checkpoint == SCRATCH or self.options):
+            yield f"revision needs a checkpoint of the hub; this arm starts from {SCRATCH}"
+        if self.is_published_model and (self.checkpoint == SCRATCH or self.options):
             wrong = "options" if self.options else f"checkpoint '{SCRATCH}'"
             yield (
                 f"variant {self.variant} takes a checkpoint as it is published; it knows no {wrong}"
             )
         if self.labels is not None and not self.is_finished:
-            yield f"labels are of an arm with `variant: {FINISHED}`; others learn them"
+            yield f"labels need an arm with `variant: {FINISHED}`; other arms learn the classes"
 
 
 class Resources(Section):
     """The part of a machine that one job takes where jobs run side by side.
 
-    Without `give_up_after` no worker is given up.
+    A worker that has made no step for `give_up_after` seconds is given up, and its job is started
+    again. If it is None, no worker is given up.
     """
 
     cpus: int = Field(1, gt=0, le=1024)  # more than any machine has
@@ -190,8 +201,8 @@ class Resources(Section):
 class Protocol(Section):
     """How a score is chosen among rates and epochs, and made from seeds.
 
-    Another protocol runs no cell anew. `epoch: best` is optimistic where the set that chooses the
-    epoch is also the set that is reported.
+    After a change of the protocol no cell runs again. `epoch: best` is optimistic where the set
+    that chooses the epoch is also the set that is reported.
     """
 
     rate: Literal["best-mean", "best-median", "fixed"] = "best-mean"
@@ -311,11 +322,14 @@ class Experiment(SectionWithNewKeys):
             return
 
         if self.pretraining.tokenizer and any(arm.tokenizer for arm in self.arms):
-            yield "pretraining.tokenizer goes without `tokenizer`, by which arms name their own"
+            yield (
+                "pretraining.tokenizer cannot be set if arms have a `tokenizer`; leave one of "
+                "them out"
+            )
 
         start = self.pretraining.start
         for arm in self.arms:
-            if arm.is_of_others:
+            if arm.is_published_model:
                 yield (
                     f"arm '{arm.name}' is {arm.variant}, taken as it is published; "
                     "it is not pretrained here"
@@ -339,15 +353,15 @@ class Experiment(SectionWithNewKeys):
         if protocol.reference is not None and protocol.reference not in names:
             yield str(unknown("arm", protocol.reference, names, "protocol.reference"))
 
-        pairs = set()
+        distinct_pairs = set()
         for pair in protocol.contrasts:
             for name in pair:
                 if name not in names:
                     yield str(unknown("arm", name, names, "protocol.contrasts"))
             if len(set(pair)) == 2:
-                pairs.add(frozenset(pair))
-        if len(pairs) < len(protocol.contrasts):
-            yield "protocol.contrasts: each is of two different arms, and none is given twice"
+                distinct_pairs.add(frozenset(pair))
+        if len(distinct_pairs) < len(protocol.contrasts):
+            yield "protocol.contrasts: each needs two different arms, no pair may be given twice"
 
         if protocol.primary == "validation_loss" and self.pretraining is None:
             yield "protocol.primary: validation_loss needs `pretraining`, which measures it"

@@ -231,7 +231,7 @@ def _check_shared_keys(values: Mapping[str, Any], place: str) -> None:
     for key in ("revision", "tokenizer"):
         if values.get(key) is not None:
             raise UserError(
-                f"{place}: `{key}` at the top is of arms without a checkpoint, but every arm has "
+                f"{place}: `{key}` at the top is for arms without a checkpoint, but every arm has "
                 f"one; give each arm its {key}"
             )
 

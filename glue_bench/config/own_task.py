@@ -157,12 +157,12 @@ class OwnTask(Section):
             if name not in METRICS:
                 yield str(unknown("metric", name, METRICS))
             elif self.labels == REGRESSION and name not in OF_SCORES:
-                yield (f"metric {name} is of classes; a regression takes {' or '.join(OF_SCORES)}")
+                yield f"metric {name} needs classes; a regression takes {' or '.join(OF_SCORES)}"
             elif self.labels != REGRESSION and name in OF_SCORES:
                 names = ", ".join(metric for metric in METRICS if metric not in OF_SCORES)
-                yield f"metric {name} is of scores (labels: regression); classes take {names}"
+                yield f"metric {name} needs scores (labels: regression); classes take {names}"
             elif name in OF_TWO_CLASSES and len(self.labels) > 2:
-                yield f"metric {name} is of the second of two classes; macro_{name} is of several"
+                yield f"metric {name} needs two classes; use macro_{name} for more"
         main = self.chosen_metrics[0]
         needs_two = main == "matthews_correlation" and len(self.labels) > 2
         if main in METRICS and (main not in WITH_STATISTICS or needs_two):

@@ -19,6 +19,7 @@ from glue_bench.data.tsv import read_split, read_table, to_labels, unlabelled
 from glue_bench.errors import UserError
 
 LABELLED = "diagnostic-full.tsv"
+"""The file of the labelled set."""
 CATEGORIES = ("Lexical Semantics", "Predicate-Argument Structure", "Logic", "Knowledge")
 AX = TASKS["ax"]
 Phenomenon = tuple[str, str]
@@ -42,7 +43,7 @@ class Diagnostic:
 
     @property
     def digest(self) -> str:
-        """The digest of the same pairs without labels: that of the data which models predict."""
+        """The digest of AX with these sentences, which models predict without labels."""
         no_labels = unlabelled(AX, len(self.pairs))
         return _digest(self.pairs.assign(label=no_labels))
 
@@ -60,7 +61,7 @@ def read_diagnostic(path: Path) -> Diagnostic:
     file = _labelled_file(path)
     columns = ["Premise", "Hypothesis", "Label", *CATEGORIES]
     table, _ = read_table(file, columns)
-    if not len(table):
+    if table.empty:
         raise UserError(f"{file}: no rows; expected {AX.splits['test'].rows}")
     pairs = {
         "text_a": list(table["Premise"]),
@@ -82,6 +83,7 @@ def _labelled_file(path: Path) -> Path:
     if path.is_dir():
         looked_for = ", ".join(map(str, places))
         raise UserError(f"no {LABELLED} in {path}; looked for {looked_for}")
+    # It is no file either; reading it reports that.
     return path
 
 
@@ -102,33 +104,36 @@ def _phenomena(table: pd.DataFrame) -> dict[Phenomenon, np.ndarray]:
 
 
 def check_same_sentences(diagnostic: Diagnostic, digest: str | None) -> bool:
-    """Say whether the labels are known to be in the order of the predicted sentences.
+    """Return whether the labels are known to belong to the predicted sentences, in their order.
 
-    Equal sentences have equal digests. Where they are spelled otherwise (blanks), the file without
-    labels beside the labelled one vouches for the order, if it is the one that was predicted.
+    Equal sentences have equal digests. The two official files differ in blanks, so that digests may
+    differ. Then the sentences are compared word by word with those of the file without labels, if
+    it lies beside the labelled one and is the one that was predicted.
 
     Args:
         diagnostic: The labelled set.
         digest: The digest of the data that was predicted; None if it is not known.
 
     Returns:
-        False if the file without labels is absent, so that nothing is known.
+        True if they belong to them; False if the file without labels is absent, so that it is not
+        known.
 
     Raises:
-        UserError: the two files' sentences differ, or what was predicted is neither.
+        UserError: the sentences of the two files differ, or those of neither file were predicted.
     """
     if digest == diagnostic.digest:
         return True
     plain_file = diagnostic.path.with_name(AX.splits["test"].file)
     if not plain_file.is_file():
         return False
-    predicted, _ = read_split(plain_file, AX, "test")
-    if digest is not None and _digest(predicted) != digest:
+    plain_pairs, _ = read_split(plain_file, AX, "test")
+    if digest is not None and _digest(plain_pairs) != digest:
         fault = f"the runs predicted other sentences than those of {plain_file}"
         raise UserError(f"{fault}; run MNLI again on this data")
     labelled_words = _words(diagnostic.pairs)
-    predicted_words = _words(predicted)
-    for line, (labelled, plain) in enumerate(zip_longest(labelled_words, predicted_words), 2):
+    plain_words = _words(plain_pairs)
+    # The first line of the file is the header.
+    for line, (labelled, plain) in enumerate(zip_longest(labelled_words, plain_words), start=2):
         if labelled != plain:
             fault = f"not the sentences of that line in {plain_file}"
             raise UserError(f"{diagnostic.path}, line {line}: {fault}")

@@ -13,17 +13,17 @@ SHARES = ("accuracy", "f1", "macro_f1")
 
 @dataclass(frozen=True)
 class Measure:
-    """One column. Nothing else says what its numbers mean, and its name decides nothing.
+    """One column of a table. What its numbers mean is said here alone, and not by its name.
 
     Attributes:
         name: the column in frames and files.
         title: its heading in tables.
         metric: what is computed of predictions and labels: one of `data.metrics.METRICS`, or of a
             pretrained encoder "loss" (a summed loss over the number of tokens) or "share" (hits
-            over trials).
-        unit: "points" are times 100.
+            over trials). AVERAGE has itself: it is computed of columns.
+        unit: "points" are values of the metric times 100; "nats" are its values.
         lowest_is_best: whether a lower number is a better one.
-        decimals: how many of them tables show.
+        decimals: the number of decimals in tables.
         limits: the lowest and the highest value, in the unit.
     """
 
@@ -37,22 +37,25 @@ class Measure:
 
     @property
     def factor(self) -> float:
-        """By what a value of the metric is multiplied to have the unit."""
+        """The number by which a value of the metric is multiplied to have the unit."""
         return 100.0 if self.unit == "points" else 1.0
 
 
-def accuracy(name: str, title: str, metric: str = "accuracy") -> Measure:
-    """Return a column of shares of right answers, or of what else lies from 0 to 100 points."""
+def percentage(name: str, title: str, metric: str = "accuracy") -> Measure:
+    """Return a column of values from 0 to 100 points, such as shares of right answers."""
     return Measure(name, title, metric)
 
 
-def correlation(name: str, title: str, metric: str = "matthews_correlation") -> Measure:
+def coefficient(name: str, title: str, metric: str = "matthews_correlation") -> Measure:
     """Return a column of coefficients from -100 to 100 points."""
     return Measure(name, title, metric, limits=(-100.0, 100.0))
 
 
 def loss(name: str, title: str) -> Measure:
-    """Return a column of losses in nats. The lowest is best; they differ by less than points do."""
+    """Return a column of losses in nats, of which the lowest is best.
+
+    They have three decimals, because they differ by less than points do.
+    """
     return Measure(
         name,
         title,
@@ -75,8 +78,8 @@ def task_measure(column: str) -> Measure:
     title = task.title + ending
     metric = task.metrics[0]
     if metric in SHARES:
-        return accuracy(column, title, metric)
-    return correlation(column, title, metric)
+        return percentage(column, title, metric)
+    return coefficient(column, title, metric)
 
 
 class Measures(dict[str, Measure]):
@@ -93,8 +96,9 @@ MEASURES = Measures(
     {
         "validation_loss": loss("validation_loss", "Val. loss"),
         "train_loss": loss("train_loss", "Train. loss"),
-        "swap_1": accuracy("swap_1", "Swap test", "share"),
-        AVERAGE: accuracy(AVERAGE, "Avg.", AVERAGE),
+        # How often a text is more likely than the same text with two neighbouring words swapped.
+        "swap_1": percentage("swap_1", "Swap test", "share"),
+        AVERAGE: percentage(AVERAGE, "Avg.", AVERAGE),
     }
 )
 PRETRAINING_MEASURES = ("validation_loss", "swap_1")

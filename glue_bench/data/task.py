@@ -63,7 +63,7 @@ class Task:
 
     @cached_property
     def name(self) -> str:
-        """What configurations, records and the hub call it."""
+        """The name of the task in configurations, in records and on the hub."""
         return self.title.lower().replace("-", "")
 
     @property
@@ -104,7 +104,7 @@ class Task:
 
     @property
     def definition(self) -> str:
-        """What decides its results beside its rows; empty for GLUE, where the name says it."""
+        """All that decides its results beside its rows; empty for GLUE, where the name says it."""
         if self.origin is None:
             return ""
         facts = [self.benchmark, self.labels, self.metrics, self.cluster]

@@ -75,7 +75,7 @@ class TaskData:
 
     @cached_property
     def differences(self) -> dict[str, str]:
-        """How splits of the official size differ from the official ones, by split.
+        """The difference of each split that has the official size and other content.
 
         It is empty for official rows. Splits whose official digest is not known are `unchecked`.
         Rows of the pinned revision of the hub are official.

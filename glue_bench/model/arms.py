@@ -18,5 +18,5 @@ def check_arms(experiment: Experiment) -> None:
         for path in experiment.plugins:
             load_file(Path(path).expanduser())
     for arm in experiment.arms:
-        if not arm.is_of_others:
+        if not arm.is_published_model:
             check_variant(arm.variant, arm.options, f"arm '{arm.name}'")

@@ -45,7 +45,10 @@ class FinishedStart(NativeStart):
 
     @property
     def reading(self) -> str:
-        """How texts are given to the model, and its outputs: a part of a cell's identity."""
+        """A text that says how texts are given to the model and which outputs it has.
+
+        It is a part of a cell's identity.
+        """
         names = f" with outputs {', '.join(self.outputs)}" if self.outputs else ""
         return f"{names}{super().reading.removesuffix(DRAWN_TEXT)}"
 

@@ -102,7 +102,10 @@ class NativeStart(Start):
 
     @property
     def reading(self) -> str:
-        """How texts are given to the model, and how it draws: a part of an identity."""
+        """A text that says how texts are given to the model and how it draws random numbers.
+
+        It is a part of a cell's identity.
+        """
         text = ""
         if self.reads_segments:
             text += " with segments"

@@ -55,7 +55,7 @@ class Start:
 
     @property
     def segment_types(self) -> int:
-        """How many segments the encoder tells apart; 0 if it is given no segments."""
+        """The number of segments that the encoder tells apart; 0 if it is given no segments."""
         return self.config.type_vocab_size
 
     @property

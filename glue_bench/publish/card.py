@@ -13,7 +13,7 @@ from glue_bench.board.board import Board
 from glue_bench.board.chosen import arm_scores, find_arm, median_runs
 from glue_bench.board.results import Results
 from glue_bench.config import FINISHED, NATIVE
-from glue_bench.config.experiment import MODELS_OF_OTHERS
+from glue_bench.config.experiment import PUBLISHED_MODELS
 from glue_bench.data.hub import REPOSITORY, repository_of
 from glue_bench.data.task import OWN
 from glue_bench.data.tasks import TASKS, find_task, titles
@@ -255,16 +255,16 @@ def _front_matter(
     # A checkpoint without a revision may be a folder or a model of the hub: the cache tells.
     copy = Path(constants.HF_HUB_CACHE, f"models--{checkpoint.replace('/', '--')}")
     is_of_hub = cell["base_model"] or (copy.is_dir() and not Path(checkpoint).exists())
-    is_of_others = cell["variant"] in MODELS_OF_OTHERS
+    is_published_model = cell["variant"] in PUBLISHED_MODELS
     tags = ["glue-bench"]
     if "GLUE" in benchmarks:
         tags.insert(0, "glue")
-    if not is_of_others:
+    if not is_published_model:
         tags.append(cell["variant"])
     if cell["variant"] == FINISHED:
         is_of_hub = False  # the card is of the checkpoint itself
     data = ModelCardData(
-        library_name="transformers" if is_of_others else "glue-bench",
+        library_name="transformers" if is_published_model else "glue-bench",
         pipeline_tag="text-classification",
         language="en" if "GLUE" in benchmarks else None,
         tags=tags,

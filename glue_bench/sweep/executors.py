@@ -63,7 +63,7 @@ class Executor(ABC):
     @property
     @abstractmethod
     def free(self) -> int:
-        """How many more jobs the executor takes now."""
+        """The number of further jobs that the executor takes now."""
 
     @abstractmethod
     def submit(self, job: Job) -> None:

@@ -127,7 +127,7 @@ def arm_identity(inputs: ArmInputs) -> dict[str, Any]:
     settings = {
         "arm": arm.name,
         "variant": arm.variant,
-        "options": {} if arm.is_of_others else canonical_options(arm.variant, arm.options),
+        "options": {} if arm.is_published_model else canonical_options(arm.variant, arm.options),
         "origin": inputs.origin,
     }
     return settings | inputs.file_digests

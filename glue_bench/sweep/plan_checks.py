@@ -23,7 +23,7 @@ def check_inputs(inputs: Inputs) -> None:
     tasks_of_data = inputs.tasks.source.tasks() if in_source else []
 
     add_plugins(experiment.plugins)
-    our_arms = [arm for arm in experiment.arms if not arm.is_of_others]
+    our_arms = [arm for arm in experiment.arms if not arm.is_published_model]
     for arm in our_arms:
         check_plugin(arm.variant, arm.options)
 

@@ -100,14 +100,14 @@ class Summary:
 
     @property
     def seconds(self) -> float | None:
-        """How long the cells that were to run take one after another; None if it is not known."""
+        """The time of the cells that were to run, one after another; None if it is not known."""
         times = [self.finetuning_time.seconds, self.evaluation_time.seconds]
         known_times = [seconds for seconds in times if seconds is not None]
         return sum(known_times) if known_times else None
 
     @property
     def skipped(self) -> int:
-        """How many cells were done before."""
+        """The number of cells that were done before."""
         return self.planned - len(self.waiting)
 
 

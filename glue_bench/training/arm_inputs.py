@@ -117,7 +117,7 @@ class ArmInputs:
 
     @cached_property
     def segments(self) -> tuple[int, int]:
-        """How many segments the tokenizer and the encoder tell apart; 0 if there is no table."""
+        """The numbers of segments of the tokenizer and of the encoder; 0 without a table."""
         return self.files.segment_types(self.tokenizer), self.start.segment_types
 
     @property
@@ -214,7 +214,7 @@ class ArmInputs:
             if self.arm.embedding_size is not None:
                 sizes = json.dumps(json.loads(sizes) | {"embedding_size": self.arm.embedding_size})
             return f"{SCRATCH} {sizes}"
-        start = self.start if self.arm.is_of_others else None
+        start = self.start if self.arm.is_published_model else None
         reading = start.reading if isinstance(start, NativeStart) else ""
         return self.fingerprint + reading
 

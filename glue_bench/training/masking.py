@@ -61,7 +61,7 @@ class MaskedBatch:
 
     @property
     def tokens(self) -> int:
-        """How many tokens are real."""
+        """The number of tokens that are no padding."""
         return self.ids.numel() if self.mask is None else int(self.mask.sum())
 
     @property

@@ -24,7 +24,7 @@ class TextInputs:
 
     @property
     def settings(self) -> PretrainingSettings:
-        """How the experiment's arms are pretrained."""
+        """The settings by which the experiment's arms are pretrained."""
         assert self.experiment.pretraining is not None, "the experiment has no pretraining"
         return self.experiment.pretraining
 

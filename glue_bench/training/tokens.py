@@ -37,7 +37,7 @@ class Ragged:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """How many tokens each row has, with special ones."""
+        """The number of tokens of each row, special ones included."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:

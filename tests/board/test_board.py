@@ -14,7 +14,7 @@ from glue_bench.board.averages import AVERAGES, average, average_of
 from glue_bench.board.board import averages_frame, make_board, open_board
 from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import read_results
-from glue_bench.board.rows import floors
+from glue_bench.board.rows import baseline_scores
 from glue_bench.board.steps import steps_frame
 from glue_bench.config import Protocol
 from glue_bench.data.tasks import COLUMNS, TRAINABLE
@@ -396,7 +396,7 @@ def test_the_average_of_a_baseline_is_over_the_columns_of_the_arms_average(bench
         if task == "rte":
             baselines["word overlap"] = {"validation": predicted}
         bench.label(task, {"validation": GOLD}, **baselines)
-    table = floors(open_board(bench.plan())).set_index("arm")
+    table = baseline_scores(open_board(bench.plan())).set_index("arm")
     bag_of_words = table.loc["bag of words"]
     expected = {"rte": 75.0, "mrpc": 100.0, "wnli": 0.0, "cola": 100.0}
     assert bag_of_words[list(expected)].to_dict() == expected

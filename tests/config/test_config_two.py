@@ -164,7 +164,7 @@ def test_options_are_read_as_values_where_their_keys_are_known_or_they_are_true(
                 "arms": ["add", {"variant": "none", "tokenizer": "t"}],
                 "pretraining": {"tokenizer": "u"},
             },
-            "pretraining.tokenizer goes without `tokenizer`",
+            "pretraining.tokenizer cannot be set if arms have a `tokenizer`",
         ),
         (
             {"pretraining": {"warmup_ratio": 0.5, "schedule": "trapezoid", "decay_share": 0.6}},
@@ -217,7 +217,10 @@ def test_a_second_arm_seed_or_checkpoint_is_checked_as_the_first_is(changes, mes
             {"protocol": {"contrasts": [["none", "add"], ["add", "nobody"]]}},
             "unknown arm 'nobody' in protocol.contr",
         ),
-        ({"protocol": {"contrasts": [["none", "add"], ["none", "add"]]}}, "none is given twice"),
+        (
+            {"protocol": {"contrasts": [["none", "add"], ["none", "add"]]}},
+            "no pair may be given twice",
+        ),
         (
             {
                 "protocol": {"rate": "fixed"},

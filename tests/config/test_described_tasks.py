@@ -80,12 +80,12 @@ MISTAKES = {
     "an unknown metric": ({"metrics": ["acuracy"]}, "unknown metric 'acuracy'; did you mean"),
     "Matthews of scores": (
         {"labels": "regression", "metrics": ["matthews_correlation"]},
-        "metric matthews_correlation is of classes; a regression takes pearson or spearmanr",
+        "metric matthews_correlation needs classes; a regression takes pearson or spearmanr",
     ),
-    "Pearson of classes": ({"metrics": ["pearson"]}, "metric pearson is of scores"),
+    "Pearson of classes": ({"metrics": ["pearson"]}, "metric pearson needs scores"),
     "F1 of three": (
         {"labels": ["a", "b", "c"], "metrics": ["accuracy", "f1"]},
-        "macro_f1 is of several",
+        "metric f1 needs two classes; use macro_f1 for more",
     ),
     "a main metric without intervals": ({"metrics": ["macro_f1"]}, "cannot be the first"),
     "one class": ({"labels": ["a"]}, "name at least two classes"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import norm
 
-from glue_bench.data.measures import MEASURES, accuracy, correlation, loss
+from glue_bench.data.measures import MEASURES, coefficient, loss, percentage
 from glue_bench.data.tasks import COLUMNS
 from glue_bench.stats.runs import ColumnRuns, Runs
 from glue_bench.stats.sums import example_terms, score_from_sums
@@ -142,8 +142,8 @@ def outcomes_of(
     measure = MEASURES[column]
     metric = options.pop("metric", measure.metric)
     if metric != measure.metric:
-        kinds = {"loss": loss, "accuracy": accuracy, "share": accuracy}
-        kind = kinds.get(metric, correlation)
+        kinds = {"loss": loss, "accuracy": percentage, "share": percentage}
+        kind = kinds.get(metric, coefficient)
         measure = replace(kind(column, measure.title), metric=metric)
 
     sums = example_terms(metric, stacked, labels).sum(axis=0, dtype=float)
