@@ -5,8 +5,8 @@ import pytest
 from glue_bench.board.results import BANNER, read_results
 
 
-def test_tasks_with_other_rows_of_the_official_number_are_altered(bench):
-    """A part of the rows and other rows are both partial data."""
+def test_a_task_with_as_many_rows_as_the_official_one_but_others_is_altered(bench):
+    """RTE has other rows, and CoLA a part of its rows: both are partial, and RTE is altered."""
     bench.finish("rte")
     bench.finish("cola")
     bench.finish("sst2")
@@ -49,13 +49,14 @@ def test_the_machines_of_a_cell_cover_all_runs_behind_its_weights(bench):
     assert row["precision"] == "bf16, then float32"
 
 
-def test_the_precision_of_a_run_goes_before_its_environments(bench):
+def test_the_precision_of_a_record_goes_before_that_of_its_environment(bench):
     bench.record(bench.expect("rte"), precision="float16", environment={"precision": "bf16"})
     (precision,) = read_results(bench.plan()).cells["precision"]
     assert precision == "float16"
 
 
-def test_a_machine_that_is_not_recorded_of_one_run_is_not_known(bench):
+def test_the_machines_of_a_cell_are_unknown_if_one_run_has_not_recorded_its_own(bench):
+    """The pretraining has recorded no machine."""
     bench.pretrain("add")
     (pretraining_id,) = bench.pretrained
     cell = bench.expect("rte")

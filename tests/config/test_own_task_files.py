@@ -1,4 +1,4 @@
-"""Tasks of one's own in an experiment file and in files of their own."""
+"""A user's own tasks are defined in an experiment file, or in files that it names."""
 
 import json
 
@@ -20,14 +20,17 @@ EXPERIMENT = {"name": "x", "data": "demo", "arms": ["add"], "checkpoint": "scrat
 
 
 def load(*tasks, **changes):
+    """Read the experiment with these tasks; each is a name, a file or a mapping."""
     return load_experiment(EXPERIMENT | {"tasks": [*tasks]} | changes)
 
 
-def with_changes(**changes) -> dict:
-    return {key: value for key, value in (TASK | changes).items() if value is not None}
+def task_with(**changes) -> dict:
+    """Return TASK with changed keys, without those that are None."""
+    values = TASK | changes
+    return {key: value for key, value in values.items() if value is not None}
 
 
-def test_a_task_stands_beside_names_and_has_settings():
+def test_an_own_task_stands_beside_names_of_tasks_and_has_settings():
     settings = {"reviews": {"epochs": 3}}
     experiment = load("RTE", TASK, finetuning={"tasks": settings})
     assert experiment.tasks == ["rte", "reviews"]
@@ -36,10 +39,9 @@ def test_a_task_stands_beside_names_and_has_settings():
 
 
 def test_paths_are_relative_to_the_file_that_names_them(write):
-    folder = write({"tasks/reviews.yaml": yaml.safe_dump(TASK), "x.yaml": ""})
-    (folder / "x.yaml").write_text(
-        yaml.safe_dump(EXPERIMENT | {"tasks": ["tasks/reviews.yaml", with_changes(name="Two")]})
-    )
+    folder = write({"tasks/reviews.yaml": yaml.safe_dump(TASK)})
+    experiment = EXPERIMENT | {"tasks": ["tasks/reviews.yaml", task_with(name="Two")]}
+    (folder / "x.yaml").write_text(yaml.safe_dump(experiment))
     places = [task.files["train"] for task in load_experiment(folder / "x.yaml").own_tasks]
     expected = [str(folder / "tasks/train.csv"), str(folder / "train.csv")]
     assert places == expected
@@ -52,20 +54,22 @@ def test_an_experiment_with_own_tasks_alone_needs_no_data():
         load_experiment(values | {"tasks": ["rte", TASK]})
 
 
-def test_an_experiment_goes_through_its_own_dump():
+def test_an_experiment_that_is_dumped_and_loaded_is_the_same():
     experiment = load("rte", TASK)
     dumped = json.loads(json.dumps(experiment.model_dump(mode="json", by_alias=True)))
     assert load_experiment(dumped) == experiment
 
 
-def test_the_defaults_of_metrics():
-    load(TASK, with_changes(name="Scores", labels="regression"))
+def test_the_default_metrics_are_those_of_classes_or_of_a_regression():
+    load(TASK, task_with(name="Scores", labels="regression"))
     assert find_task("reviews").metrics == ("accuracy",)
     assert find_task("scores").metrics == ("pearson", "spearmanr")
 
 
-def test_a_written_experiment_finds_the_task_files(write, monkeypatch):
-    folder = write({"reviews.yaml": yaml.safe_dump(TASK), "deep/keep": ""})
+def test_an_experiment_written_into_another_folder_finds_the_task_files(write, monkeypatch):
+    folder = write(
+        {"reviews.yaml": yaml.safe_dump(TASK), "deep/keep": ""}
+    )  # writes the folder deep
     monkeypatch.chdir(folder)
     write_experiment_file(EXPERIMENT | {"tasks": ["reviews.yaml", "rte"]}, folder / "deep/x.yaml")
     (task,) = load_experiment(folder / "deep/x.yaml").own_tasks
@@ -108,23 +112,23 @@ MISTAKES = {
 def test_a_mistake_names_the_task_and_the_place(case):
     changes, message = MISTAKES[case]
     with pytest.raises(UserError) as caught:
-        load(with_changes(**changes))
+        load(task_with(**changes))
     assert message in str(caught.value)
     assert str(caught.value).startswith("experiment: task ")
 
 
 def test_two_tasks_of_one_name_are_refused():
     with pytest.raises(UserError, match="given twice: reviews"):
-        load(TASK, with_changes(name="reviews"))
+        load(TASK, task_with(name="reviews"))
 
 
 def test_a_task_of_another_experiment_is_not_known_by_its_name():
-    load(with_changes(name="elsewhere"))
+    load(task_with(name="elsewhere"))
     with pytest.raises(UserError, match=r"unknown task 'elsewhere'.*--task FILE\.yaml"):
         load("elsewhere")
 
 
-def test_a_task_file_that_is_not_there_is_named():
+def test_a_missing_task_file_is_named():
     with pytest.raises(UserError, match=r"cannot read task file 'no\.yaml': No such file"):
         load("no.yaml")
 
