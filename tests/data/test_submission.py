@@ -151,7 +151,7 @@ MUTATIONS: dict[str, Callable[[bytes], bytes]] = {
 def test_a_mutated_row_or_file_is_found(name, kind):
     findings = findings_after(**{name: MUTATIONS[kind]})
     assert findings
-    assert all(finding.startswith(f"{name}.tsv") for finding in findings)
+    assert [finding for finding in findings if not finding.startswith(f"{name}.tsv")] == []
 
 
 @given(

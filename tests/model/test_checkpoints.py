@@ -69,7 +69,9 @@ def test_a_start_that_lacks_a_weight_becomes_no_classifier():
         start.classifier(("yes", "no"), seed=1)
 
 
-def with_gammas(folder: Path) -> None:
+def name_norms_as_tensorflow_did(folder: Path) -> None:
+    """Rename the weights of LayerNorm to gamma and beta, as old checkpoints have them."""
+
     def rename(weights: dict[str, Tensor]) -> None:
         for name in [*weights]:
             new = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
@@ -80,16 +82,20 @@ def with_gammas(folder: Path) -> None:
     edit_weights(folder, rename)
 
 
-def of_torch(folder: Path) -> None:
+def convert_to_torch_format(folder: Path) -> None:
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
 
 
-@pytest.mark.parametrize("form", [with_gammas, of_torch, None])
-def test_weights_are_read_in_every_form(form, tmp_path):
-    saved(tmp_path, transformers.BertForMaskedLM, "bert", max_shard_size="10GB" if form else "10KB")
-    if form:
-        form(tmp_path)
+@pytest.mark.parametrize(
+    "change_form", [name_norms_as_tensorflow_did, convert_to_torch_format, None]
+)
+def test_weights_are_read_in_every_form(change_form, tmp_path):
+    # The third form is that of several files.
+    max_shard_size = "10GB" if change_form else "10KB"
+    saved(tmp_path, transformers.BertForMaskedLM, "bert", max_shard_size=max_shard_size)
+    if change_form:
+        change_form(tmp_path)
     else:
         assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
     # The checkpoint was not refused, so the encoder computes the same as transformers.
@@ -109,21 +115,24 @@ def test_our_own_checkpoint_is_read_back(kind, tmp_path):
     assert max_error(loaded_states, expected) == 0
 
 
-def settings(**changes: Any) -> Change:
+def changed_settings(**changes: Any) -> Change:
+    """Return a function that changes settings in the config.json of a folder."""
     return lambda folder: edit_settings(folder, **changes)
 
 
-def weights(change: Callable[[dict[str, Tensor]], Any]) -> Change:
+def changed_weights(change: Callable[[dict[str, Tensor]], Any]) -> Change:
+    """Return a function that changes the weights in a folder."""
     return lambda folder: edit_weights(folder, change)
 
 
-def cut_short(folder: Path) -> None:
+def cut_weights_short(folder: Path) -> None:
     os.truncate(folder / "model.safetensors", 9000)
 
 
-def file(name: str, content: Any) -> Change:
-    """Replaces a file, or takes it away; without the weights where it is an index of them, or
-    torch's own.
+def replaced_file(name: str, content: Any) -> Change:
+    """Return a function that replaces a file of a folder, or removes it if `content` is None.
+
+    If the file is not config.json, model.safetensors is removed, so that the file is read instead.
     """
 
     def change(folder: Path) -> None:
@@ -143,69 +152,78 @@ INDEX, BIN = "model.safetensors.index.json", "pytorch_model.bin"
 KEY = "encoder.layer.0.attention.self.key.weight"
 QUERY = KEY.replace("key", "query")
 REFUSED: dict[str, tuple[Change, str]] = {
-    "no config": (file("config.json", None), r"has no config\.json"),
-    "no JSON": (file("config.json", b"{'model_type': 'bert'}"), r"config\.json' is not valid JSON"),
-    "a list": (file("config.json", b"[]"), "is not valid JSON .it is no object"),
-    "width": (settings(hidden_size="wide"), "config.json does not fit"),
+    "no config": (replaced_file("config.json", None), r"has no config\.json"),
+    "no JSON": (
+        replaced_file("config.json", b"{'model_type': 'bert'}"),
+        r"config\.json' is not valid JSON",
+    ),
+    "a list": (replaced_file("config.json", b"[]"), "is not valid JSON .it is no object"),
+    "width": (changed_settings(hidden_size="wide"), "config.json does not fit"),
     "family": (
-        settings(model_type="gpt2"),
+        changed_settings(model_type="gpt2"),
         "model_type 'gpt2'; only bert, .*, glue_bench can become",
     ),
-    "activation": (settings(hidden_act="gelou"), "its activation 'gelou' is not known"),
+    "activation": (changed_settings(hidden_act="gelou"), "its activation 'gelou' is not known"),
     "half a pooler": (
-        weights(lambda weights: weights.pop("pooler.dense.bias")),
+        changed_weights(lambda weights: weights.pop("pooler.dense.bias")),
         r"lacks 1 weights .* pooler\.dense\.bias",
     ),
     "a weight": (
-        weights(lambda weights: weights.pop("embeddings.LayerNorm.bias")),
+        changed_weights(lambda weights: weights.pop("embeddings.LayerNorm.bias")),
         "lacks 1 weights .*, such as norm.bias",
     ),
-    "a query": (weights(lambda weights: weights.pop(QUERY)), r"lacks 1 weights .* blocks\.0\.att"),
+    "a query": (
+        changed_weights(lambda weights: weights.pop(QUERY)),
+        r"lacks 1 weights .* blocks\.0\.att",
+    ),
     "a key": (
-        weights(lambda weights: weights.update({KEY: torch.zeros(24, 7)})),
+        changed_weights(lambda weights: weights.update({KEY: torch.zeros(24, 7)})),
         r"lacks 1 weights .*qkv\.weight",
     ),
     "more blocks": (
-        settings(num_hidden_layers=3),
+        changed_settings(num_hidden_layers=3),
         r"lacks 12 weights of its encoder, such as blocks\.2",
     ),
     "more positions": (
-        settings(max_position_embeddings=99),
+        changed_settings(max_position_embeddings=99),
         r"has shape \(.*\), its settings say \(.*99.*\)",
     ),
     "no weights": (
-        file("model.safetensors", None),
+        replaced_file("model.safetensors", None),
         r"has no weights; expected one of model\.safetensors",
     ),
-    "cut short": (cut_short, r"cannot read weights from '.*model\.safetensors'.*may be cut short"),
+    "cut short": (
+        cut_weights_short,
+        r"cannot read weights from '.*model\.safetensors'.*may be cut short",
+    ),
     "an index of lists": (
-        file(INDEX, b'{"weight_map": {"a": []}}'),
+        replaced_file(INDEX, b'{"weight_map": {"a": []}}'),
         "has no weight_map of names of files",
     ),
     "a shard": (
-        file(INDEX, b'{"weight_map": {"a": "model-1-of-2.safetensors"}}'),
+        replaced_file(INDEX, b'{"weight_map": {"a": "model-1-of-2.safetensors"}}'),
         "cannot read weights .*model-1-of",
     ),
-    "code": (file(BIN, {"weights": Path("a call, not a tensor")}), "cannot read weights"),
-    "no tensors": (file(BIN, [1]), "no tensors by their names"),
-    "a number": (file(BIN, {"a": 1}), "its a is no plain tensor"),
+    "code": (replaced_file(BIN, {"weights": Path("a call, not a tensor")}), "cannot read weights"),
+    "no tensors": (replaced_file(BIN, [1]), "no tensors by their names"),
+    "a number": (replaced_file(BIN, {"a": 1}), "its a is no plain tensor"),
     "larger than stored": (
-        file(BIN, {"a": torch.zeros(1).expand(10**12)}),
+        replaced_file(BIN, {"a": torch.zeros(1).expand(10**12)}),
         "its a is larger than what is stored",
     ),
-    "our head's activation": (settings(head_act="prelu"), "has weights of its own"),
-    "our head's type": (settings(head_act=3), "must be a text"),
+    "our head's activation": (changed_settings(head_act="prelu"), "has weights of its own"),
+    "our head's type": (changed_settings(head_act=3), "must be a text"),
     "our decoder": (
-        settings(tie_word_embeddings=False),
+        changed_settings(tie_word_embeddings=False),
         "tie_word_embeddings is False; it must be true",
     ),
     "our heads": (
-        settings(num_attention_heads=7),
+        changed_settings(num_attention_heads=7),
         "it must be a multiple of num_attention_heads 7",
     ),
 }
 for count in (0, 10**9, 2.5, None):
-    change = settings(num_hidden_layers=count)
+    change = changed_settings(num_hidden_layers=count)
     REFUSED[f"our {count} blocks"] = (change, "whole number|expected int")
 
 

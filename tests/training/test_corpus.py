@@ -62,7 +62,8 @@ def test_sentences(text, expected):
 def test_no_character_but_spaces_is_lost(text):
     sentences = list(Corpus("one", ([text],), ""))
     assert "".join("".join(sentences).split()) == "".join(text.split())
-    assert all(sentence == sentence.strip() and sentence for sentence in sentences)
+    assert "" not in sentences
+    assert sentences == [sentence.strip() for sentence in sentences]
 
 
 def test_files_come_sorted_from_folders_and_in_their_order_by_name(write):
