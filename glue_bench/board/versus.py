@@ -67,18 +67,8 @@ def compare_paths(
     """
     experiments = [path for path in paths if Store(path).has_plan]
     if experiments:
-        files = [path for path in paths if path not in experiments]
-        if files:
-            raise UserError(
-                f"'{experiments[0]}' is an experiment and '{files[0]}' is none; compare "
-                "experiments alone or files alone (`glue-bench export --format eee` makes files of "
-                "experiments)"
-            )
-        if metric or lower or cluster or is_common or gold:
-            raise UserError(
-                "--metric, --lower, --cluster, --common and --gold are for files; leave them out "
-                "with folders of experiments"
-            )
+        has_options = bool(metric or lower or cluster or is_common or gold)
+        _check_experiments(paths, experiments, has_options=has_options)
         columns = list(columns_of_folders(paths))
         names = {column.column: (column.measure.title, column.metric) for column in columns}
         dropped = 0
@@ -110,6 +100,23 @@ def compare_paths(
         is_best=reference is None,
         dropped=dropped,
     )
+
+
+def _check_experiments(
+    paths: Sequence[str | Path], experiments: Sequence[str | Path], *, has_options: bool
+) -> None:
+    """Raise UserError for experiments beside files, or with options that are for files alone."""
+    files = [path for path in paths if path not in experiments]
+    if files:
+        raise UserError(
+            f"'{experiments[0]}' is an experiment and '{files[0]}' is none; compare experiments "
+            "alone or files alone (`glue-bench export --format eee` makes files of experiments)"
+        )
+    if has_options:
+        raise UserError(
+            "--metric, --lower, --cluster, --common and --gold are for files; leave them out "
+            "with folders of experiments"
+        )
 
 
 def _check_systems(systems: Sequence[str], reference: str | None) -> None:

@@ -182,7 +182,6 @@ def run(
         "name": name,
         "settings": api.parse_settings(set_ or ()),
     }
-
     experiment = config or _experiment_of_line(line, data=data, limit=limit)
     _check_line(config, line, write)
     if write is not None and isinstance(experiment, dict):

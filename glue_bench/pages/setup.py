@@ -13,8 +13,16 @@ from glue_bench.data.tasks import KNOWN
 from glue_bench.pages.numbers import abbreviate_number
 from glue_bench.pages.page import Table, facts_table
 from glue_bench.pages.summary import OUTDATED_TEXT
-from glue_bench.stats.verdicts import WHAT_INTERVALS_COVER
 
+WHAT_INTERVALS_COVER = {
+    "examples": "other examples; of these models alone",
+    "fine-tuning": "other fine-tuning seeds, other examples; not other pretrainings",
+    "random": "other fine-tuning seeds, other examples",
+    "pretraining": (
+        "other pretrainings, other fine-tuning seeds, other examples (documents for Val. loss)"
+    ),
+}
+"""What an interval covers, by the kind of its seeds; "random" means random initial weights."""
 CHOSEN_ON = {
     "validation": "validation, which is optimistic",
     HELD_OUT: "the slice held out of train",

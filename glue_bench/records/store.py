@@ -252,12 +252,10 @@ class Store:
         for name, values in arrays.items():
             if values:
                 beside[name] = values if is_cell else shrink(values)
-
         fields = ("model", "logits", "tests") if is_cell else ("piece_losses", "sums")
         facts: dict[str, Any] = dict.fromkeys(fields)
         for name, values in beside.items():  # the field `losses` of a record is its curve
             facts["piece_losses" if name == "losses" else name] = arrays_digest(values)
-
         job = record.job
         place = self.folder / layout.job_folder(job.kind, job.id)
         with results_written_to(self.folder), whole_folder(place, replaces=True) as folder:
@@ -274,7 +272,6 @@ class Store:
                 content = dump(values, record=record.digest)
                 (folder / layout.arrays_name(name)).write_bytes(content)
             (folder / layout.RECORD).write_bytes(record.file())
-
         (self.folder / layout.failure_file(job.id)).unlink(missing_ok=True)
         return record
 

@@ -60,15 +60,6 @@ LEAST_FOR_DEVIATION = 3
 """The number of seeds below which a standard deviation is not shown."""
 MIN_PAIRED_SEEDS = 6
 """The number of seeds below which there is no paired t test."""
-WHAT_INTERVALS_COVER = {
-    "examples": "other examples; of these models alone",
-    "fine-tuning": "other fine-tuning seeds, other examples; not other pretrainings",
-    "random": "other fine-tuning seeds, other examples",
-    "pretraining": (
-        "other pretrainings, other fine-tuning seeds, other examples (documents for Val. loss)"
-    ),
-}
-"""What an interval covers, by the kind of its seeds; "random" means random initial weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
